@@ -1,0 +1,2 @@
+// Package publisher publishes messages to Kafka, in order per partition.
+package publisher
