@@ -96,7 +96,7 @@ func (l *Ledger) Add() {
 	defer l.mu.Unlock()
 	l.must(l.isOpen, "add outside a transaction")
 	if !l.open.listed {
-		l.ring.push(entry{commitTime: l.open.time.UnixMicro(), open: true})
+		l.ring.push(entry{commitTime: l.open.time.UnixMicro()})
 		l.open.listed = true
 	}
 	e := l.ring.newest()
@@ -137,10 +137,9 @@ func (l *Ledger) Retract() {
 func (l *Ledger) Commit(end event.LSN) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.must(l.isOpen, "commit outside a transaction")
+	l.must(l.isOpen && end > l.open.commit, "commit outside a transaction, or one that ends before it begins")
 	if l.open.listed {
-		e := l.ring.newest()
-		e.end, e.open = end, false
+		l.ring.newest().end = end
 	} else {
 		l.tail = max(l.tail, end)
 	}
@@ -222,7 +221,7 @@ func (l *Ledger) OpenTxn() (commit event.LSN, received uint64, ok bool) {
 func (l *Ledger) settle() {
 	for l.ring.count > 0 {
 		e := l.ring.oldest()
-		if e.open || e.unresolved > 0 {
+		if e.end == 0 || e.unresolved > 0 {
 			return
 		}
 		l.pos.Confirmed = max(l.pos.Confirmed, e.end)

@@ -5,11 +5,10 @@ import "github.com/postrider/postrider/event"
 // entry is one transaction with events of ours. It is kept small: as many stand in
 // the ring as single-row transactions fit the window.
 type entry struct {
-	end        event.LSN // of the transaction; 0 while open
+	end        event.LSN // of the transaction; 0 while it is open
 	commitTime int64     // microseconds since 1970
 	events     uint64
 	unresolved uint64
-	open       bool
 }
 
 // ring is a queue of entries under consecutive numbers. It grows by doubling and

@@ -1,0 +1,170 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/operr"
+)
+
+// Decide says where a run begins, from the stored row (nil: none), the slot and the
+// server that was reached (rules 2 and 3, trap 10). history is the server's
+// timeline history; it is needed only where the row is of another timeline. The
+// error is an *operr.Error of class Slot whose hint is SQL for an operator.
+//
+// The stream itself always starts at 0/0, that is at the slot's position.
+func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (Start, error) {
+	if err := usable(stored, slot); err != nil {
+		return Start{}, err
+	}
+	if stored == nil {
+		return Start{
+			Skip: slot.Confirmed, Timeline: sys.Timeline,
+			Why: fmt.Sprintf("first start: no position is stored, so it begins where the slot stands, at %s", slot.Confirmed),
+		}, nil
+	}
+	if err := bound(stored, slot, sys); err != nil {
+		return Start{}, err
+	}
+	skip, err := skipOn(stored, slot, sys, history)
+	if err != nil {
+		return Start{}, err
+	}
+	start := Start{Skip: skip, Timeline: sys.Timeline}
+	switch {
+	case slot.Confirmed <= skip:
+		start.Why = fmt.Sprintf("the slot stands at %s; transactions up to %s are published already and skipped", slot.Confirmed, skip)
+	case stored.Idle:
+		start.Doubtful = true
+		start.Why = fmt.Sprintf("the slot stands at %s, past the stored position %s, as a quiet outbox allows; that no event lies between has to be proved", slot.Confirmed, skip)
+	case sys.Timeline != stored.Timeline && slot.Failover:
+		start.Doubtful = true
+		start.Why = fmt.Sprintf("after a promotion the failover slot stands at %s, past the stored position %s; that no event lies between has to be proved", slot.Confirmed, skip)
+	default:
+		return Start{}, ahead(stored, slot, sys, skip)
+	}
+	return start, nil
+}
+
+// Continue says whether a ledger may stay over a reconnect: same server, same slot,
+// and the slot no further than what this very process may have confirmed. held is
+// the durable row, pos the ledger's position. Where it fails, begin anew with Decide.
+func Continue(held Row, pos Position, slot SlotState, sys System) error {
+	if err := usable(&held, slot); err != nil {
+		return err
+	}
+	if err := bound(&held, slot, sys); err != nil {
+		return err
+	}
+	if sys.Timeline != held.Timeline {
+		return fmt.Errorf("the server is on timeline %d now, it was on %d", sys.Timeline, held.Timeline)
+	}
+	if limit := held.MayConfirm(pos); slot.Confirmed > limit {
+		return fmt.Errorf("the slot stands at %s, past %s, the furthest that was confirmed: another process moved it", slot.Confirmed, limit)
+	}
+	return nil
+}
+
+// usable: the slot is there and PostgreSQL still keeps its WAL (case C32).
+func usable(stored *Row, slot SlotState) error {
+	switch {
+	case !slot.Exists && stored == nil:
+		return slotError(slot.Name, errors.New("it does not exist"), "postrider setup, which creates it")
+	case !slot.Exists:
+		return slotError(slot.Name,
+			fmt.Errorf("it does not exist; events committed after %s (stored %s) may be missing from Kafka", stored.Confirmed, at(stored)),
+			"publish by hand what was committed since, then "+recreate(stored, slot.Name, false))
+	case slot.WALStatus == "lost":
+		reason := ""
+		if slot.Reason != "" {
+			reason = " (" + slot.Reason + ")"
+		}
+		last := slot.Confirmed
+		if stored != nil {
+			last = max(last, stored.Confirmed)
+		}
+		return slotError(slot.Name,
+			fmt.Errorf("wal_status=lost%s: PostgreSQL has removed WAL that it needs; last confirmed %s, events committed after it may be missing from Kafka", reason, last),
+			"publish by hand what was committed since, then "+recreate(stored, slot.Name, true))
+	}
+	return nil
+}
+
+// bound: the row was written for this slot of this system.
+func bound(stored *Row, slot SlotState, sys System) error {
+	switch {
+	case stored.Slot != slot.Name:
+		return slotError(slot.Name,
+			fmt.Errorf("the stored position %s of publisher %q belongs to slot %q", stored.Confirmed, stored.Publisher, stored.Slot),
+			"name that slot in the configuration, or use another publisher name; to go on with this slot from where it stands: "+accept(stored, slot, sys))
+	case stored.SystemID != sys.ID:
+		return slotError(slot.Name,
+			fmt.Errorf("the stored position %s belongs to system identifier %s, this server is %s; a position of one says nothing about the other, events before %s may be missing from Kafka", stored.Confirmed, stored.SystemID, sys.ID, slot.Confirmed),
+			"check postgres.connection; if the database was moved here, publish by hand what is missing and go on from where the slot stands: "+accept(stored, slot, sys))
+	case stored.Timeline == sys.Timeline && slot.Confirmed < stored.SlotBirth:
+		return slotError(slot.Name,
+			fmt.Errorf("it stands at %s, before %s where it was created: this is not the slot for which the position was stored", slot.Confirmed, stored.SlotBirth),
+			"to go on from where it stands: "+accept(stored, slot, sys))
+	}
+	return nil
+}
+
+// skipOn gives what may be skipped on the server's timeline. LSNs past a fork are
+// used again for other events, so no more than the fork point of the stored timeline.
+func skipOn(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (event.LSN, error) {
+	if stored.Timeline == sys.Timeline {
+		return stored.Confirmed, nil
+	}
+	for _, h := range history {
+		if h.Timeline == stored.Timeline && stored.Timeline < sys.Timeline {
+			return min(stored.Confirmed, h.End), nil
+		}
+	}
+	return 0, slotError(slot.Name,
+		fmt.Errorf("the stored position %s is of timeline %d, which is no ancestor of the server's timeline %d: the server's history parted from it earlier, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, stored.Timeline, sys.Timeline),
+		"check that postgres.connection leads to the current primary; if it does, go on from where the slot stands: "+accept(stored, slot, sys))
+}
+
+// ahead: somebody moved the slot, or made it anew.
+func ahead(stored *Row, slot SlotState, sys System, skip event.LSN) error {
+	return slotError(slot.Name,
+		fmt.Errorf("it stands at %s, past the stored position %s (%s): it was moved or created anew by something else, transactions that ended after %s and up to %s may be missing from Kafka", slot.Confirmed, skip, at(stored), skip, slot.Confirmed),
+		"publish by hand what was committed in between, then accept the gap: "+accept(stored, slot, sys))
+}
+
+func at(stored *Row) string {
+	if stored.CommitTime.IsZero() {
+		return "no event yet"
+	}
+	return "last event committed " + stored.CommitTime.UTC().Format("2006-01-02 15:04:05.999999Z07:00")
+}
+
+// accept is the SQL that takes the slot's position as the stored one. The snapshot
+// stays: it still tells which rows are proved to be published.
+func accept(stored *Row, slot SlotState, sys System) string {
+	return fmt.Sprintf("UPDATE postrider.checkpoint SET slot = %s, system_id = %s, timeline = %d, slot_birth_lsn = NULL, confirmed_lsn = '%s', idle = false WHERE publisher = %s;",
+		literal(slot.Name), literal(sys.ID), sys.Timeline, slot.Confirmed, literal(stored.Publisher))
+}
+
+// recreate is the SQL that makes the slot anew and lets the position begin there.
+func recreate(stored *Row, slot string, drop bool) string {
+	sql := ""
+	if drop {
+		sql = fmt.Sprintf("SELECT pg_drop_replication_slot(%s); ", literal(slot))
+	}
+	sql += fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", literal(slot))
+	if stored != nil {
+		sql += fmt.Sprintf(" DELETE FROM postrider.checkpoint WHERE publisher = %s;", literal(stored.Publisher))
+	}
+	return sql
+}
+
+func slotError(slot string, cause error, hint string) error {
+	return &operr.Error{
+		Class: operr.Slot, Op: "start from", Subject: "slot " + pgx.Identifier{slot}.Sanitize(),
+		Err: cause, Hint: hint,
+	}
+}
