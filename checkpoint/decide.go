@@ -76,7 +76,7 @@ func usable(stored *Row, slot SlotState) error {
 	case !slot.Exists:
 		return slotError(slot.Name,
 			fmt.Errorf("it does not exist; events committed after %s (stored %s) may be missing from Kafka", stored.Confirmed, at(stored)),
-			"publish by hand what was committed since, then "+recreate(stored, slot.Name, false))
+			recreate(stored, slot.Name, false)+" Then publish by hand what was committed before that and is missing, and start again")
 	case slot.WALStatus == "lost":
 		reason := ""
 		if slot.Reason != "" {
@@ -88,7 +88,7 @@ func usable(stored *Row, slot SlotState) error {
 		}
 		return slotError(slot.Name,
 			fmt.Errorf("wal_status=lost%s: PostgreSQL has removed WAL that it needs; last confirmed %s, events committed after it may be missing from Kafka", reason, last),
-			"publish by hand what was committed since, then "+recreate(stored, slot.Name, true))
+			recreate(stored, slot.Name, true)+" Then publish by hand what was committed before that and is missing, and start again")
 	}
 	return nil
 }
@@ -149,7 +149,9 @@ func accept(stored *Row, slot SlotState, sys System) string {
 		literal(slot.Name), literal(sys.ID), sys.Timeline, slot.Confirmed, literal(stored.Publisher))
 }
 
-// recreate is the SQL that makes the slot anew and lets the position begin there.
+// recreate is the SQL that makes the slot anew and takes its position as the stored
+// one. The slot comes first: what is committed later is on its stream, and only
+// what came before is left to be published by hand.
 func recreate(stored *Row, slot string, drop bool) string {
 	sql := ""
 	if drop {
@@ -157,7 +159,7 @@ func recreate(stored *Row, slot string, drop bool) string {
 	}
 	sql += fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", literal(slot))
 	if stored != nil {
-		sql += fmt.Sprintf(" DELETE FROM postrider.checkpoint WHERE publisher = %s;", literal(stored.Publisher))
+		sql += fmt.Sprintf(" UPDATE postrider.checkpoint SET slot_birth_lsn = NULL, idle = false, confirmed_lsn = (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s) WHERE publisher = %s;", literal(slot), literal(stored.Publisher))
 	}
 	return sql
 }
