@@ -102,4 +102,3 @@ func majorNumber(version string) int {
 	n, _ := strconv.Atoi(major(version))
 	return n
 }
-

@@ -1,0 +1,77 @@
+package devstack
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+// DefaultKafka is the broker version that is started where none is named.
+const DefaultKafka = "4.1.1"
+
+// minJava is what Kafka 4's broker needs.
+const minJava = 17
+
+//go:embed pom.xml
+var pom []byte
+
+// ErrNoKafka says that this machine cannot run a real broker.
+var ErrNoKafka = errors.New("a real Kafka broker needs Java 17 or newer, and Maven to fetch it once")
+
+// kafkaJars gives the folder with the broker's jars, fetched by Maven once for
+// each version and user.
+func kafkaJars(ctx context.Context, version string) (string, error) {
+	return cached("kafka-"+version, func(dir string) error {
+		mvn, err := exec.LookPath("mvn")
+		if err != nil {
+			return fmt.Errorf("%w: no mvn on the PATH", ErrNoKafka)
+		}
+		scratch, err := os.MkdirTemp("", "postrider-maven-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(scratch)
+		if err := os.WriteFile(filepath.Join(scratch, "pom.xml"), pom, 0o644); err != nil {
+			return err
+		}
+		return command{
+			name: mvn, dir: scratch, env: os.Environ(),
+			args: []string{
+				"-q", "-B", "dependency:copy-dependencies", "-Dkafka.version=" + version,
+				"-DoutputDirectory=" + dir, "-DincludeScope=runtime",
+			},
+		}.run(ctx)
+	})
+}
+
+var javaVersion = regexp.MustCompile(`version "(\d+)`)
+
+// findJava gives a runtime that is new enough: JAVA_HOME's, else the PATH's.
+func findJava(ctx context.Context) (string, error) {
+	java := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		java = filepath.Join(home, "bin", "java")
+	}
+	path, err := exec.LookPath(java)
+	if err != nil {
+		return "", fmt.Errorf("%w: no java on the PATH", ErrNoKafka)
+	}
+	out, err := exec.CommandContext(ctx, path, "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s -version: %w", ErrNoKafka, path, err)
+	}
+	m := javaVersion.FindSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("%w: %s tells no version", ErrNoKafka, path)
+	}
+	if n, _ := strconv.Atoi(string(m[1])); n < minJava {
+		return "", fmt.Errorf("%w: %s is version %d", ErrNoKafka, path, n)
+	}
+	return path, nil
+}
