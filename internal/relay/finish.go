@@ -1,0 +1,118 @@
+package relay
+
+import (
+	"context"
+	"errors"
+
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/operr"
+)
+
+// finish ends a run in order: stop reading, drain what was handed over, store and
+// confirm it, send the last status, and say what is left. refusal is the event that
+// the pipeline halted at, nil for an ordinary end.
+func (l *link) finish(refusal *event.Refusal) error {
+	g := l.gen
+	g.relay.state.set(phaseDraining)
+	l.intake.close()
+	g.publisher.Flush()
+	ctx, stop := l.drainContext()
+	defer stop()
+	drained := l.drain(ctx)
+
+	closing, stopClosing := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer stopClosing()
+	stored := l.stopKeeper(closing)
+	return l.outcome(refusal, errors.Join(drained, stored))
+}
+
+// drainContext ends after ShutdownTimeout, or when the operator abandons the drain.
+func (l *link) drainContext() (context.Context, context.CancelFunc) {
+	timed, stop := context.WithTimeoutCause(context.Background(), l.gen.cfg.ShutdownTimeout,
+		errors.New("publisher.shutdown_timeout has passed"))
+	ctx, abandon := context.WithCancelCause(timed)
+	go func() {
+		select {
+		case <-l.gen.cfg.Abandon: // nil: never
+			abandon(errors.New("abandoned by a second signal"))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { abandon(context.Canceled); stop() }
+}
+
+// drain waits for acknowledgements while the link holds.
+func (l *link) drain(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	result := make(chan error, 1)
+	go func() { result <- l.gen.publisher.Drain(ctx) }()
+	select {
+	case err := <-result:
+		return err
+	case err := <-l.broken:
+		cancel(err)
+		return errors.Join(err, <-result)
+	case err := <-l.gen.publisher.Fatal():
+		cancel(err)
+		return errors.Join(err, <-result)
+	}
+}
+
+// stopKeeper waits for the keeper's current round, then stores and confirms once
+// more. The stream stays up until the link is closed: its last status carries this.
+func (l *link) stopKeeper(ctx context.Context) error {
+	l.keeper.stop()
+	return l.keeper.last(ctx)
+}
+
+// outcome words the end of a run.
+func (l *link) outcome(refusal *event.Refusal, problem error) error {
+	g := l.gen
+	left := g.ledger.Unresolved()
+	confirmed := g.row().Confirmed
+	log := g.log.Info().Stringer("confirmed", confirmed).Int("unconfirmed_events", left)
+	switch {
+	case refusal != nil:
+		log.Msg("halted")
+		return haltError(refusal, confirmed, problem)
+	case left > 0 || problem != nil:
+		log.Msg("stopped before everything was confirmed")
+		return drainError(left, confirmed, problem)
+	default:
+		log.Msg("stopped; everything that was received is confirmed")
+		return nil
+	}
+}
+
+func haltError(refusal *event.Refusal, confirmed event.LSN, problem error) error {
+	var err error = refusal
+	if problem != nil {
+		err = errors.Join(refusal, problem)
+	}
+	return &operr.Error{
+		Class: operr.Halted, Op: "halt", Subject: "at an event that cannot be published (confirmed up to " + confirmed.String() + ")",
+		Err: err, Hint: refusalHint(refusal.Reason),
+	}
+}
+
+// refusalHint says what heals a refusal: the row is in the WAL as it is, so either
+// the configuration learns to take it, or the broker does.
+func refusalHint(reason event.Reason) string {
+	switch reason {
+	case event.ReasonTooLarge:
+		return "a larger max.message.bytes of the topic (or postgres max_row_bytes), then start again"
+	case event.ReasonNullPayload:
+		return "mapping.null_payload: tombstone, if a NULL payload is meant as one, then start again"
+	case event.ReasonEmptyKey:
+		return "mapping.empty_key: allow, if an empty key is meant, then start again"
+	case event.ReasonInvalidTopic, event.ReasonNoRoute, event.ReasonNullRoute:
+		return "a route that gives this row a legal topic, then start again"
+	case event.ReasonMissingColumn:
+		return "a mapping that fits the table, or the column's old name, then start again"
+	case event.ReasonTimestamp:
+		return "no mapping.timestamp, or a column whose values Kafka accepts, then start again"
+	default:
+		return "a configuration that can take this row, then start again; the row itself cannot be changed any more, it is read from the WAL"
+	}
+}

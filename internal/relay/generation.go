@@ -1,0 +1,232 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/publisher"
+	"github.com/postrider/postrider/replication"
+	"github.com/postrider/postrider/router"
+)
+
+// generation is one ledger with its lanes. It outlives links: what was received
+// and not yet acknowledged when a connection broke is neither lost nor sent twice.
+type generation struct {
+	relay     *Relay
+	cfg       Config
+	log       zerolog.Logger
+	metrics   *metrics
+	registry  *scopedRegisterer
+	router    *router.Router
+	publisher *publisher.Publisher
+
+	// ledger is nil until the first link has found the position to begin at. It is
+	// written once, before anything is appended; ledgerNow is for readers outside.
+	ledger     *checkpoint.Ledger
+	ledgerSeen atomic.Pointer[checkpoint.Ledger]
+	// publications are what was accepted at the first link (rule 7).
+	publications replication.Publications
+	// doubt is set while a doubtful start is not yet proved (rule 4).
+	doubt *doubt
+	// target is where Until ends the run; 0 until it is known.
+	target event.LSN
+
+	halts   chan *event.Refusal
+	reached chan struct{}
+
+	// heldMu covers held and eventsBefore: written by the one keeper, read by Status.
+	heldMu       sync.Mutex
+	held         checkpoint.Row
+	eventsBefore uint64
+
+	// handedOn is the highest position of the stream that was handed on.
+	handedOn atomic.Uint64
+}
+
+func newGeneration(r *Relay) (*generation, error) {
+	rt, err := router.New(r.cfg.Router)
+	if err != nil {
+		return nil, configError(err)
+	}
+	g := &generation{
+		relay: r, cfg: r.cfg, log: r.cfg.Log, metrics: r.metrics, router: rt,
+		registry: &scopedRegisterer{under: r.cfg.Registerer},
+		halts:    make(chan *event.Refusal, 1),
+		reached:  make(chan struct{}, 1),
+	}
+	kafka := r.cfg.Kafka
+	kafka.Log = r.cfg.Log
+	kafka.Registerer = g.registry
+	kafka.OnAck = g.acknowledged
+	kafka.OnRefused = g.refused
+	if g.publisher, err = publisher.New(kafka); err != nil {
+		return nil, configError(err)
+	}
+	// Nothing may be sent before the slot is ours.
+	g.publisher.Freeze()
+	g.publisher.Start(context.Background())
+	r.state.publish(g)
+	return g, nil
+}
+
+func (g *generation) close() {
+	if err := g.publisher.Close(); err != nil {
+		g.log.Warn().Err(err).Msg("closing the publisher")
+	}
+	g.registry.unregisterAll()
+}
+
+// run keeps a link up until the run is over.
+func (g *generation) run(ctx context.Context) error {
+	pause := backoff{lo: g.cfg.Timers.BackoffMin, hi: g.cfg.Timers.BackoffMax}
+	var standby standbyLog
+	for {
+		l, err := g.open(ctx)
+		if err == nil {
+			pause.reset()
+			standby = standbyLog{}
+			err = l.serve(ctx)
+			g.publisher.Freeze()
+			l.close()
+		}
+		if done, result := g.verdict(ctx, err); done {
+			return result
+		}
+		g.report(err, &standby)
+		if pause.wait(ctx) != nil {
+			return g.leftBehind(nil)
+		}
+	}
+}
+
+// verdict tells whether a link's end is the end of the run.
+func (g *generation) verdict(ctx context.Context, err error) (done bool, result error) {
+	var busy *replication.SlotBusyError
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, errAnew), errors.Is(err, checkpoint.ErrDiverged):
+		return true, fmt.Errorf("%w: %w", errAnew, err)
+	case errors.As(err, &busy), errors.Is(err, replication.ErrServerShutdown), errors.Is(err, checkpoint.ErrFenced):
+	case !operr.IsTransient(err):
+		return true, err
+	}
+	if ctx.Err() != nil {
+		return true, g.leftBehind(err)
+	}
+	return false, nil
+}
+
+// leftBehind is the error of a stop without a link: what was received and is not
+// acknowledged cannot be drained, since sending needs the slot.
+func (g *generation) leftBehind(cause error) error {
+	if g.ledger == nil || g.ledger.Unresolved() == 0 {
+		return nil
+	}
+	return drainError(g.ledger.Unresolved(), g.ledger.Position().Confirmed, cause)
+}
+
+func drainError(left int, confirmed event.LSN, cause error) error {
+	err := fmt.Errorf("%d events stayed unconfirmed; the slot is confirmed up to %s and they will be published again at the next start", left, confirmed)
+	if cause != nil {
+		err = fmt.Errorf("%w (%w)", err, cause)
+	}
+	return &operr.Error{
+		Class: operr.DrainIncomplete, Op: "drain before stopping", Err: err,
+		Hint: "a longer publisher.shutdown_timeout, or look at why Kafka does not acknowledge",
+	}
+}
+
+// report writes one line for a link that did not come up or broke, and counts it.
+func (g *generation) report(err error, standby *standbyLog) {
+	var busy *replication.SlotBusyError
+	if errors.As(err, &busy) {
+		g.relay.state.set(phaseStandby)
+		g.relay.state.waitFor(busy.Error())
+		if standby.due(g.cfg.Timers.StandbyLog) {
+			g.log.Info().Str(keySlot, busy.Slot).Uint32("held_by_pid", busy.PID).Msg("standby: another connection holds the slot; waiting to take over")
+		}
+		return
+	}
+	g.relay.state.set(phaseReconnecting)
+	g.relay.state.waitFor(err.Error())
+	g.metrics.reconnects.Inc()
+	g.log.Warn().Err(err).Str("try", operr.HintOf(err)).Int("unacknowledged", g.unresolved()).Msg("no link to PostgreSQL; sending is frozen, trying again")
+}
+
+func (g *generation) unresolved() int {
+	if g.ledger == nil {
+		return 0
+	}
+	return g.ledger.Unresolved()
+}
+
+// acknowledged takes a batch's acknowledgement from the publisher.
+func (g *generation) acknowledged(runs []publisher.Run) {
+	n := 0
+	for _, r := range runs {
+		g.ledger.Resolve(r.Txn, r.Count)
+		n += r.Count
+	}
+	g.metrics.published.Add(float64(n))
+	g.relay.state.acknowledged(n)
+}
+
+// refused takes a record that the broker will never accept.
+func (g *generation) refused(refusal *event.Refusal, _ uint64) { g.halt(refusal) }
+
+// halt asks the link to stop at a refused event. The first refusal counts.
+func (g *generation) halt(refusal *event.Refusal) {
+	g.metrics.refused(refusal.Reason)
+	select {
+	case g.halts <- refusal:
+	default:
+	}
+}
+
+// progressed notes how far the stream was handed on, and ends a run with a target.
+func (g *generation) progressed(lsn event.LSN) {
+	g.handedOn.Store(uint64(lsn))
+	if g.target == 0 || lsn < g.target {
+		return
+	}
+	select {
+	case g.reached <- struct{}{}:
+	default:
+	}
+}
+
+// ledgerNow is the ledger for status and metrics; nil before the first link.
+func (g *generation) ledgerNow() *checkpoint.Ledger { return g.ledgerSeen.Load() }
+
+func (g *generation) row() checkpoint.Row {
+	g.heldMu.Lock()
+	defer g.heldMu.Unlock()
+	return g.held
+}
+
+func (g *generation) setRow(row checkpoint.Row) {
+	g.heldMu.Lock()
+	g.held = row
+	g.heldMu.Unlock()
+}
+
+// standbyLog lets a waiting standby speak once per interval.
+type standbyLog struct{ last time.Time }
+
+func (s *standbyLog) due(every time.Duration) bool {
+	if !s.last.IsZero() && time.Since(s.last) < every {
+		return false
+	}
+	s.last = time.Now()
+	return true
+}

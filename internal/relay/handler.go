@@ -1,0 +1,130 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/replication"
+)
+
+// handler takes decoded transactions from one link's stream, routes them and
+// appends them to the lanes, all on the stream's goroutine. No channel, no copy but
+// the publisher's.
+type handler struct {
+	gen    *generation
+	gate   *checkpoint.Gate
+	intake *intake
+	// ctx ends when the link is given up: it releases an Append that waits for room.
+	ctx context.Context
+	// roots finds the source behind a leaf of a partitioned table.
+	roots *rootFinder
+	msg   event.Message
+}
+
+var (
+	_ replication.Handler     = (*handler)(nil)
+	_ replication.RowRefuser  = (*handler)(nil)
+	// _ replication.TypeDefiner = (*handler)(nil)
+)
+
+// DefineType tells the router what a domain or another named type is based on.
+func (h *handler) DefineType(oid uint32, schema, name string) {
+	h.gen.router.DefineType(oid, schema, name)
+}
+
+// Relation binds the mapping to the table as it is described now. A mapping that no
+// longer fits is not an error of the stream: the first row of the table is refused.
+func (h *handler) Relation(rel *event.Relation) error {
+	schema, table, err := h.roots.sourceOf(h.ctx, rel)
+	if err != nil {
+		return fmt.Errorf("find the partition root of %s: %w", rel, err)
+	}
+	if err := h.gen.router.BindAs(rel, schema, table); err != nil {
+		h.gen.log.Error().Err(err).Str("table", rel.String()).Msg("the mapping does not fit the table any more; its next event will be refused")
+	}
+	return nil
+}
+
+func (h *handler) Begin(commit event.LSN, commitTime time.Time, _ uint32) error {
+	if err := h.intake.pass(); err != nil {
+		return err
+	}
+	_, err := h.gate.Begin(commit, commitTime)
+	return err
+}
+
+func (h *handler) Insert(row *event.Row) error {
+	if err := h.intake.pass(); err != nil {
+		return err
+	}
+	if !h.gate.Insert(row.Position.Index) {
+		return nil
+	}
+	routed, refusal := h.gen.router.Route(row, &h.msg)
+	switch {
+	case refusal != nil:
+		return h.halt(refusal)
+	case !routed:
+		h.gen.ledger.Pass()
+		h.gen.metrics.unrouted.Inc()
+		return nil
+	}
+	h.gen.ledger.Add()
+	if err := h.gen.publisher.Append(h.ctx, &h.msg, h.gate.Txn()); err != nil {
+		h.gen.ledger.Retract()
+		return fmt.Errorf("hand event over at %s: %w", row.Position, err)
+	}
+	if h.gen.doubt != nil {
+		h.gen.doubt.seen(h.msg.EventID)
+	}
+	return nil
+}
+
+// RowTooLarge halts at a row that is above max_row_bytes, if its table is a source.
+func (h *handler) RowTooLarge(refusal *event.Refusal, rel *event.Relation) error {
+	if err := h.intake.pass(); err != nil {
+		return err
+	}
+	if !h.gate.Insert(refusal.Position.Index) {
+		return nil
+	}
+	if _, _, ok := h.roots.source(rel); !ok {
+		h.gen.ledger.Pass()
+		return nil
+	}
+	return h.halt(refusal)
+}
+
+func (h *handler) Ignored(op string) { h.gen.metrics.ignored(op) }
+
+func (h *handler) Commit(_, end event.LSN, _ time.Time) error {
+	if err := h.intake.pass(); err != nil {
+		return err
+	}
+	if err := h.gate.Commit(end); err != nil {
+		return err
+	}
+	h.gen.progressed(end)
+	return nil
+}
+
+func (h *handler) KeepAlive(walEnd event.LSN) {
+	// Not behind the tap: a keepalive says nothing about events that were not
+	// handed on, since the ledger counts it only when nothing is open.
+	h.gen.ledger.KeepAlive(walEnd)
+	h.gen.progressed(walEnd)
+}
+
+func (h *handler) InputDrained() { h.gen.publisher.Flush() }
+
+// halt stops the pipeline at a refused event: nothing after it is handed over. The
+// call blocks until the link is given up, while what was handed over drains.
+func (h *handler) halt(refusal *event.Refusal) error {
+	h.intake.close()
+	h.gen.publisher.Flush()
+	h.gen.halt(refusal)
+	return h.intake.pass()
+}

@@ -1,0 +1,233 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/replication"
+)
+
+// keeper is the one place where a position becomes durable and is confirmed, in this
+// order: acknowledged (the ledger says so), stored (the row), confirmed (the slot).
+type keeper struct {
+	link *link
+	gen  *generation
+	tick checkpoint.TickOff
+	// verified is the WAL position at the last look that found the publication
+	// unchanged. Event-free WAL past it is not confirmed: on 18 a dropped publication
+	// is silent, and what looks free of events may not be (rule 7).
+	verified event.LSN
+	// quietSince is zero while something is unresolved.
+	quietSince time.Time
+	failures   int
+
+	halt chan struct{} // closed by stop
+	done chan struct{} // closed when run has returned
+}
+
+func newKeeper(l *link) *keeper {
+	return &keeper{link: l, gen: l.gen, halt: make(chan struct{}), done: make(chan struct{})}
+}
+
+// stop ends run after its current round.
+func (k *keeper) stop() {
+	close(k.halt)
+	<-k.done
+}
+
+func (k *keeper) run(ctx context.Context) error {
+	defer close(k.done)
+	save := time.NewTicker(k.gen.cfg.Timers.Save)
+	defer save.Stop()
+	watch := time.NewTicker(k.gen.cfg.Timers.Watch)
+	defer watch.Stop()
+	if err := k.tolerate(k.look(ctx)); err != nil {
+		return err
+	}
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.halt:
+			return nil
+		case <-save.C:
+			err = k.keep(ctx)
+		case <-watch.C:
+			err = k.look(ctx)
+		}
+		if err := k.tolerate(err); err != nil {
+			return err
+		}
+	}
+}
+
+// tolerate lets a failed statement pass while the session lives: a full disk or a
+// lock on the row holds the position, it does not cost the stream.
+func (k *keeper) tolerate(err error) error {
+	if err == nil {
+		k.failures = 0
+		return nil
+	}
+	alive := k.link.sql.do(func(conn *pgx.Conn) error {
+		if conn.IsClosed() {
+			return errors.New("closed")
+		}
+		return nil
+	}) == nil
+	if errors.Is(err, checkpoint.ErrFenced) || !alive || isShutdown(err) || !operr.IsTransient(err) {
+		if isShutdown(err) {
+			return errors.Join(replication.ErrServerShutdown, err)
+		}
+		return err
+	}
+	k.failures++
+	if k.failures == 1 || k.failures%30 == 0 {
+		k.gen.log.Warn().Err(err).Int("consecutive_errors", k.failures).Msg("the position could not be stored; nothing is confirmed past the stored one")
+	}
+	return nil
+}
+
+// keep stores and confirms what is resolved.
+func (k *keeper) keep(ctx context.Context) error {
+	if settled, err := k.gen.settleDoubt(); err != nil || !settled {
+		return err
+	}
+	if err := k.offerTick(ctx); err != nil {
+		return err
+	}
+	pos := k.position()
+	if err := k.save(ctx, pos, k.idleDue(pos)); err != nil {
+		return err
+	}
+	k.confirm(pos)
+	return nil
+}
+
+// position is the ledger's, with event-free WAL cut at what the last look verified.
+func (k *keeper) position() checkpoint.Position {
+	pos := k.gen.ledger.Position()
+	pos.EventFree = max(pos.Confirmed, min(pos.EventFree, k.verified))
+	return pos
+}
+
+func (k *keeper) offerTick(ctx context.Context) error {
+	if !k.tick.Wants() || k.gen.row().Idle && k.gen.ledger.Position().Confirmed <= k.gen.row().Confirmed {
+		return nil
+	}
+	return k.link.sql.do(func(*pgx.Conn) error {
+		tick, err := k.link.store.TakeTick(ctx)
+		if err == nil {
+			k.tick.Offer(tick)
+		}
+		return err
+	})
+}
+
+// idleDue says whether everything has been quiet for long enough.
+func (k *keeper) idleDue(pos checkpoint.Position) bool {
+	if !pos.Quiet {
+		k.quietSince = time.Time{}
+		return false
+	}
+	if k.quietSince.IsZero() {
+		k.quietSince = time.Now()
+	}
+	return time.Since(k.quietSince) >= k.gen.cfg.Timers.Idle
+}
+
+// save writes the row that is due, if one is.
+func (k *keeper) save(ctx context.Context, pos checkpoint.Position, idleDue bool) error {
+	row, due := k.gen.row().Next(pos, k.gen.eventsBefore)
+	if !due || row.Idle && !idleDue {
+		return nil
+	}
+	return k.write(ctx, row)
+}
+
+func (k *keeper) write(ctx context.Context, row checkpoint.Row) error {
+	if s := k.tick.Snapshot(row.Confirmed); s != "" {
+		row.Snapshot = s
+	}
+	row.OldestUnconfirmed, _ = k.gen.ledger.Oldest()
+	err := k.link.sql.do(func(*pgx.Conn) error {
+		return k.link.store.Save(ctx, row, k.link.session.BackendPID())
+	})
+	if err != nil {
+		return err
+	}
+	k.gen.setRow(row)
+	k.gen.metrics.stored(row)
+	return nil
+}
+
+// confirm reports to the slot what the durable row allows.
+func (k *keeper) confirm(pos checkpoint.Position) {
+	at := k.gen.row().MayConfirm(pos)
+	k.link.stream.Confirm(at)
+	k.gen.metrics.confirmed(at)
+}
+
+// last stores and confirms at the end of a run. A latched row is brought up to the
+// slot, so that a start after a clean stop has nothing to prove.
+func (k *keeper) last(ctx context.Context) error {
+	if settled, err := k.gen.settleDoubt(); err != nil || !settled {
+		return err
+	}
+	pos := k.position()
+	if err := k.save(ctx, pos, true); err != nil {
+		return err
+	}
+	if row := k.gen.row(); row.Idle && row.MayConfirm(pos) > row.Confirmed {
+		row.Confirmed = row.MayConfirm(pos)
+		if err := k.write(ctx, row); err != nil {
+			return err
+		}
+	}
+	k.confirm(pos)
+	return nil
+}
+
+// look compares the publication with what was accepted, and reads the slot's health.
+func (k *keeper) look(ctx context.Context) error {
+	return k.link.sql.do(func(conn *pgx.Conn) error {
+		// The position first: what is unchanged after it was unchanged up to it.
+		tick, err := k.link.store.TakeTick(ctx)
+		if err != nil {
+			return err
+		}
+		now, err := replication.ReadPublications(ctx, conn, k.gen.cfg.Replication.Publications)
+		if err != nil {
+			return err
+		}
+		if err := k.link.samePublications(now); err != nil {
+			return err
+		}
+		k.verified = tick.LSN
+		slot, err := replication.ReadSlot(ctx, conn, k.gen.cfg.Replication.Slot)
+		if err != nil {
+			return err
+		}
+		k.gen.metrics.slot(slot, tick.LSN)
+		k.warn(slot)
+		return nil
+	})
+}
+
+// warn speaks up before PostgreSQL drops the WAL that the slot needs (case C32).
+func (k *keeper) warn(slot replication.SlotInfo) {
+	if slot.WALStatus == "" || slot.WALStatus == "reserved" {
+		return
+	}
+	e := k.gen.log.Warn().Str(keySlot, slot.Name).Str("wal_status", slot.WALStatus).Stringer("restart_lsn", slot.RestartLSN)
+	if slot.HasSafeWALSize {
+		e = e.Int64("safe_wal_bytes", slot.SafeWALSize)
+	}
+	e.Msg("the slot holds back more WAL than PostgreSQL promises to keep")
+}

@@ -1,0 +1,87 @@
+package relay
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/replication"
+)
+
+// rootFinder tells which source a relation of the stream belongs to. A table that
+// is published without publish_via_partition_root sends the rows of its leaves
+// under the leaves' own names.
+type rootFinder struct {
+	sources map[replication.Table]bool
+	// query asks the server for the ancestors of a table, nearest first.
+	query func(ctx context.Context, oid uint32) ([]replication.Table, error)
+	mu    sync.Mutex
+	// known remembers leaves; it is asked once for a relation, not for a row.
+	known map[uint32]replication.Table
+}
+
+func newRootFinder(tables []replication.Table, query func(context.Context, uint32) ([]replication.Table, error)) *rootFinder {
+	f := &rootFinder{sources: make(map[replication.Table]bool), query: query, known: make(map[uint32]replication.Table)}
+	for _, t := range tables {
+		f.sources[t] = true
+	}
+	return f
+}
+
+// sourceOf gives the name under which rel is to be bound: its own, or that of the
+// source that it is a leaf of.
+func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema, table string, err error) {
+	own := replication.Table{Schema: rel.Namespace, Name: rel.Name}
+	if f.sources[own] {
+		return own.Schema, own.Name, nil
+	}
+	ancestors, err := f.query(ctx, rel.OID)
+	if err != nil {
+		return "", "", err
+	}
+	for _, a := range ancestors {
+		if f.sources[a] {
+			f.mu.Lock()
+			f.known[rel.OID] = a
+			f.mu.Unlock()
+			return a.Schema, a.Name, nil
+		}
+	}
+	return own.Schema, own.Name, nil
+}
+
+// source is sourceOf for a relation that was bound before; ok is false where it is no source's.
+func (f *rootFinder) source(rel *event.Relation) (schema, table string, ok bool) {
+	own := replication.Table{Schema: rel.Namespace, Name: rel.Name}
+	if f.sources[own] {
+		return own.Schema, own.Name, true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, ok := f.known[rel.OID]
+	return t.Schema, t.Name, ok
+}
+
+// ancestors walks pg_inherits upwards. A leaf that was detached or dropped
+// meanwhile has none, and its rows are not routed: with such maintenance, publish
+// via the partition root.
+func ancestors(ctx context.Context, conn *pgx.Conn, oid uint32) ([]replication.Table, error) {
+	rows, err := conn.Query(ctx, `
+		WITH RECURSIVE up AS (
+			SELECT inhparent, 1 AS depth FROM pg_inherits WHERE inhrelid = $1
+			UNION ALL
+			SELECT i.inhparent, up.depth + 1 FROM pg_inherits i JOIN up ON i.inhrelid = up.inhparent
+		)
+		SELECT n.nspname, c.relname
+		FROM up JOIN pg_class c ON c.oid = up.inhparent JOIN pg_namespace n ON n.oid = c.relnamespace
+		ORDER BY up.depth`, oid)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t replication.Table, err error) {
+		err = row.Scan(&t.Schema, &t.Name)
+		return t, err
+	})
+}

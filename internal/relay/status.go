@@ -1,0 +1,131 @@
+package relay
+
+import (
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/publisher"
+)
+
+// The phases of a run, as Status shows them.
+const (
+	phaseStarting     = "starting"
+	phaseConnecting   = "connecting"
+	phaseStandby      = "standby"
+	phaseStreaming    = "streaming"
+	phaseReconnecting = "reconnecting"
+	phaseDraining     = "draining"
+	phaseStopped      = "stopped"
+)
+
+// staleAfter is how long the wire may be silent before a streaming relay is not ready
+// any more. PostgreSQL sends a keepalive at half of wal_sender_timeout (60 s by default).
+const staleAfter = 90 * time.Second
+
+// Status is what /status.json shows. Times are RFC 3339.
+type Status struct {
+	Publisher string `json:"publisher"`
+	Slot      string `json:"slot"`
+	// Phase is starting, connecting, standby, streaming, reconnecting, draining or stopped.
+	Phase string `json:"phase"`
+	// WaitsFor says what keeps it from streaming, "" where nothing does.
+	WaitsFor string `json:"waits_for,omitempty"`
+	// Ready says that the slot is ours and the wire is alive.
+	Ready bool `json:"ready"`
+	// Stored is the durable position, HandedOn how far the stream was routed.
+	Stored   event.LSN `json:"stored_lsn"`
+	HandedOn event.LSN `json:"handed_on_lsn"`
+	// Unconfirmed events were received and are not resolved; the oldest was committed at OldestUnconfirmed.
+	Unconfirmed       int             `json:"unconfirmed_events"`
+	OldestUnconfirmed *time.Time      `json:"oldest_unconfirmed_at"`
+	Published         uint64          `json:"events_published"`
+	LastAcknowledged  *time.Time      `json:"last_acknowledged_at"`
+	LastWireActivity  *time.Time      `json:"last_wire_activity_at"`
+	Publishing        publisher.Stats `json:"publishing"`
+}
+
+// state is what the running relay shows to others.
+type state struct {
+	mu        sync.Mutex
+	phase     string
+	waits     string
+	gen       *generation
+	activity  func() time.Time
+	lastAck   time.Time
+	published uint64
+}
+
+func (s *state) set(phase string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = phase
+	if phase != phaseStreaming && phase != phaseDraining {
+		s.activity = nil
+	}
+	if phase == phaseDraining || phase == phaseStopped {
+		s.waits = ""
+	}
+}
+
+func (s *state) waitFor(what string) {
+	s.mu.Lock()
+	s.waits = what
+	s.mu.Unlock()
+}
+
+func (s *state) streaming(activity func() time.Time) {
+	s.mu.Lock()
+	s.phase, s.waits, s.activity = phaseStreaming, "", activity
+	s.mu.Unlock()
+}
+
+func (s *state) publish(g *generation) {
+	s.mu.Lock()
+	s.gen = g
+	s.mu.Unlock()
+	g.metrics.watch(g)
+}
+
+func (s *state) acknowledged(n int) {
+	s.mu.Lock()
+	s.lastAck = time.Now()
+	s.published += uint64(n)
+	s.mu.Unlock()
+}
+
+// Status is a snapshot for status pages and probes.
+func (r *Relay) Status() Status {
+	r.state.mu.Lock()
+	s := Status{Publisher: r.cfg.Publisher, Slot: r.cfg.Replication.Slot, Phase: r.state.phase, WaitsFor: r.state.waits, Published: r.state.published}
+	gen, activity, lastAck := r.state.gen, r.state.activity, r.state.lastAck
+	r.state.mu.Unlock()
+	if s.Phase == "" {
+		s.Phase = phaseStarting
+	}
+	s.LastAcknowledged = optionalTime(lastAck)
+	if activity != nil {
+		at := activity()
+		s.LastWireActivity = optionalTime(at)
+		s.Ready = s.Phase == phaseStreaming && time.Since(at) < staleAfter
+	}
+	if gen == nil {
+		return s
+	}
+	s.Stored, s.HandedOn = gen.row().Confirmed, event.LSN(gen.handedOn.Load())
+	s.Publishing = gen.publisher.Stats()
+	if ledger := gen.ledgerNow(); ledger != nil {
+		s.Unconfirmed = ledger.Unresolved()
+		if oldest, ok := ledger.Oldest(); ok {
+			s.OldestUnconfirmed = optionalTime(oldest)
+		}
+	}
+	return s
+}
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
