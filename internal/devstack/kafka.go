@@ -261,14 +261,11 @@ func registered(ctx context.Context, admin *kadm.Client, id int32) error {
 
 // Client is a franz-go client for the cluster: other code than Postrider's own.
 func (k *Kafka) Client(opts ...kgo.Opt) (*kgo.Client, error) {
-	base := []kgo.Opt{kgo.SeedBrokers(k.Bootstrap()...)}
-	if k.opts.Secure {
-		secure, err := k.secureClient()
-		if err != nil {
-			return nil, err
-		}
-		base = append(base, secure...)
+	security, err := k.ClientOptions()
+	if err != nil {
+		return nil, err
 	}
+	base := append([]kgo.Opt{kgo.SeedBrokers(k.Bootstrap()...)}, security...)
 	return kgo.NewClient(append(base, opts...)...)
 }
 

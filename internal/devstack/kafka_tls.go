@@ -140,9 +140,10 @@ func (k *Kafka) TLS() (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-func (k *Kafka) secureClient() ([]kgo.Opt, error) {
+// ClientOptions are what a franz-go client needs for a secure cluster.
+func (k *Kafka) ClientOptions() ([]kgo.Opt, error) {
 	config, err := k.TLS()
-	if err != nil {
+	if err != nil || config == nil {
 		return nil, err
 	}
 	auth := scram.Auth{User: k.User, Pass: k.Password}
