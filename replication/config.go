@@ -53,8 +53,8 @@ type Config struct {
 	// BackendPID. It is asked when nothing has arrived for a wal_sender_timeout:
 	// silence alone is not death (rule 8). Nil: silence is waited out.
 	StillOurs func(ctx context.Context) (bool, error)
-	// Log gets reconnect-relevant notices; never payloads. The zero value is silent.
-	Log *zerolog.Logger
+	// Log gets the server's notices; never payloads. The zero value is silent.
+	Log zerolog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -69,10 +69,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRowBytes <= 0 {
 		c.MaxRowBytes = defaultMaxRowBytes
-	}
-	if c.Log == nil {
-		nop := zerolog.Nop()
-		c.Log = &nop
 	}
 	return c
 }

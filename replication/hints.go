@@ -1,0 +1,21 @@
+package replication
+
+import (
+	"fmt"
+
+	"github.com/postrider/postrider/internal/operr"
+)
+
+// Hints of the start checks that the classification shares.
+const (
+	hintWALLevel    = "set wal_level = logical in postgresql.conf and restart PostgreSQL"
+	hintSlotMissing = "create it with `postrider setup`; where it existed before, rows since the last confirmed LSN may be missing in the topics: compare them with the table"
+)
+
+func errOldServer(version int) *operr.Error {
+	return &operr.Error{
+		Class: operr.Postgres, Op: "check server version",
+		Err:  fmt.Errorf("server_version_num is %d, at least %d is needed", version, MinServerVersion),
+		Hint: "upgrade to PostgreSQL 14 or newer",
+	}
+}

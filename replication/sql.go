@@ -1,0 +1,40 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ConnectSQL opens an SQL session whose output is that of the stream (rule 10:
+// whoever reads the table by SQL must get the same bytes) and which the server
+// does not end for being idle. The error is an *operr.Error.
+func ConnectSQL(ctx context.Context, connString, appName string) (*pgx.Conn, error) {
+	pc, err := pgx.ParseConfig(connString)
+	if err != nil {
+		return nil, classify("parse connection string", "", err)
+	}
+	pc.DialFunc = dialer(defaultTCPUserTimeout)
+	if appName != "" {
+		pc.RuntimeParams["application_name"] = appName
+	}
+	applyPins(pc.RuntimeParams, outputPins, sessionPins)
+	ctx, cancel := connectDeadline(ctx, defaultConnectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, pc)
+	if err != nil {
+		return nil, classify("connect", target(&pc.Config), withCause(ctx, err))
+	}
+	if _, err := verifySession(ctx, conn.PgConn()); err != nil {
+		_ = conn.PgConn().Close(context.WithoutCancel(ctx)) // the verification's error is the one to report
+		return nil, err
+	}
+	return conn, nil
+}
+
+// connectDeadline bounds a connection attempt with a timeout that names itself.
+func connectDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("connect timed out after %s: %w", d, context.DeadlineExceeded))
+}
