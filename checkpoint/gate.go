@@ -58,8 +58,10 @@ func (l *Ledger) Expect(commit event.LSN) (v Verdict, known uint64) {
 //	Insert: if !gate.Insert(row.Position.Index) { return nil }
 //	        ours: ledger.Add(), hand over with gate.Txn() (failed: ledger.Retract()); not ours: ledger.Pass()
 //	Commit: gate.Commit(end)
+//	KeepAlive: gate.KeepAlive(walEnd)
 type Gate struct {
 	ledger  *Ledger
+	inside  bool // between Begin and Commit, skipped or not
 	verdict Verdict
 	txn     uint64
 	commit  event.LSN
@@ -74,7 +76,7 @@ func NewGate(l *Ledger) *Gate { return &Gate{ledger: l} }
 // its number (0 when skipped). The error is ErrDiverged.
 func (g *Gate) Begin(commit event.LSN, t time.Time) (txn uint64, err error) {
 	g.verdict, g.known = g.ledger.Expect(commit)
-	g.commit, g.seen, g.txn = commit, 0, 0
+	g.commit, g.seen, g.txn, g.inside = commit, 0, 0, true
 	switch g.verdict {
 	case Complete:
 		return 0, nil
@@ -103,6 +105,7 @@ func (g *Gate) Insert(index uint64) bool {
 // the skip was wrong (the stored position lies inside the commit record: only an
 // edited row can say so) or the transaction came back shorter (ErrDiverged).
 func (g *Gate) Commit(end event.LSN) error {
+	g.inside = false
 	switch {
 	case g.verdict == Complete:
 		return g.ledger.checkSkipped(g.commit, end)
@@ -111,6 +114,14 @@ func (g *Gate) Commit(end event.LSN) error {
 	}
 	g.ledger.Commit(end)
 	return nil
+}
+
+// KeepAlive takes a keepalive's WAL end. Inside a transaction it does not count, in a
+// skipped one neither, of which the ledger does not know (trap 3).
+func (g *Gate) KeepAlive(walEnd event.LSN) {
+	if !g.inside {
+		g.ledger.KeepAlive(walEnd)
+	}
 }
 
 // checkSkipped holds the exact rule, end <= skip, against what Expect could see.
