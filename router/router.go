@@ -1,24 +1,109 @@
 package router
 
-import "github.com/postrider/postrider/event"
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postrider/postrider/event"
+)
 
 // Router applies mappings to rows. It is for one goroutine.
 type Router struct {
-	sources []Source
+	sources  map[tableName]*source
+	topics   []string
+	types    *typeTable
+	bindings map[uint32]*binding
+
+	// last is the binding of the row before, which usually is the next one's too.
+	last *binding
+
+	// Scratch space that lives as long as the message that was routed last.
+	buf    []byte
+	tmp    []byte
+	key    []byte
+	values []cell
+	conv   converter
+	names  names
 }
+
+type tableName struct{ schema, table string }
+
+// source is a compiled Source.
+type source struct {
+	cfg    Source
+	routes *routeTable
+	// head is what an envelope begins with: {"payload":
+	head []byte
+}
+
+// maxScratch is the scratch space that is kept between rows: a single huge row
+// must not hold its memory for ever.
+const maxScratch = 1 << 20
 
 // New checks the configuration and compiles what does not depend on the tables.
 // The error joins one *ConfigError for each problem.
 func New(cfg Config) (*Router, error) {
-	return &Router{sources: cfg.Sources}, nil
+	r := &Router{
+		sources:  map[tableName]*source{},
+		types:    newTypeTable(),
+		bindings: map[uint32]*binding{},
+		names:    names{},
+	}
+	var found problems
+	if len(cfg.Sources) == 0 {
+		found.add("sources", "empty")
+	}
+	at := map[tableName]string{}
+	for i := range cfg.Sources {
+		path := fmt.Sprintf("sources[%d]", i)
+		src, wrong := compileSource(&cfg.Sources[i], path)
+		found = append(found, wrong...)
+		name := tableName{src.cfg.Schema, src.cfg.Table}
+		if first := at[name]; first != "" && name.table != "" {
+			found.add(path+".table", "is %s.%s, as is that of %s", name.schema, name.table, first)
+		}
+		at[name] = path
+		r.sources[name] = src
+		r.topics = append(r.topics, src.routes.static()...)
+	}
+	slices.Sort(r.topics)
+	r.topics = slices.Compact(r.topics)
+	return r, errors.Join(found...)
 }
+
+func compileSource(cfg *Source, path string) (*source, problems) {
+	found := validateSource(cfg, path)
+	routes, wrong := compileRoutes(cfg, path)
+	src := &source{cfg: *cfg, routes: routes}
+	if e := cfg.Mapping.Envelope; e != nil {
+		src.head = append(appendJSONString([]byte{'{'}, []byte(e.payloadName())), ':')
+	}
+	return src, append(found, wrong...)
+}
+
+// static lists the topics of the templates without fields.
+func (t *routeTable) static() (topics []string) {
+	for i := range t.routes {
+		if r := &t.routes[i]; len(r.template) > 0 {
+			if name, ok := r.template.static(); ok {
+				topics = append(topics, name)
+			}
+		}
+	}
+	return topics
+}
+
+// StaticTopics lists the topics that are known without a row: those of routes
+// whose template has no field. They can be probed at start.
+func (r *Router) StaticTopics() []string { return slices.Clone(r.topics) }
 
 // DefineType tells the router what a Type message said: the type oid is the
 // built-in type schema.name or, for a domain, is based on it (pgoutput sends the
 // base type's name under the domain's oid, and an empty schema for pg_catalog).
 // Without it a column of a domain over bytea or timestamptz is taken for text.
 // Types precede the Relation that uses them.
-func (r *Router) DefineType(oid uint32, schema, name string) {}
+func (r *Router) DefineType(oid uint32, schema, name string) { r.types.define(oid, schema, name) }
 
 // Bind compiles the mapping for a table as rel describes it, under rel's own name.
 // It is called before the first row and again whenever the description changed.
@@ -29,29 +114,31 @@ func (r *Router) Bind(rel *event.Relation) error {
 }
 
 // BindAs is Bind under another table's name: a leaf of a partitioned outbox is
-// bound as its root.
-func (r *Router) BindAs(rel *event.Relation, schema, table string) error { return nil }
-
-// Route fills msg from row. routed is false without a refusal where the row's table
-// is no source. msg and its slices are valid until the next call of the router and
-// until the row is no longer valid; Headers' backing array is reused. The refusal
-// keeps no memory of the row.
-func (r *Router) Route(row *event.Row, msg *event.Message) (routed bool, refusal *event.Refusal) {
-	return false, nil
+// bound as its root (trap 25).
+func (r *Router) BindAs(rel *event.Relation, schema, table string) error {
+	r.last = nil
+	src := r.sources[tableName{schema, table}]
+	if src == nil {
+		r.bindings[rel.OID] = &binding{rel: rel}
+		return nil
+	}
+	b := bind(rel, src, r.types)
+	r.bindings[rel.OID] = b
+	if b.err != nil {
+		return b.err
+	}
+	return nil
 }
 
-// StaticTopics lists the topics that are known without a row: those of routes
-// whose template has no field. They can be probed at start.
-func (r *Router) StaticTopics() []string { return nil }
-
-// Columns lists the columns of the table that the source uses, without repeats:
-// what a publication's column list must hold and a reader of the table selects.
-func (s *Source) Columns() []string { return nil }
-
-// Profile gives the mapping and routes of a known outbox layout: "default",
-// "debezium", "quarkus", "polling" or "prisma". Schema is left empty, Table is the
-// layout's usual name; both may be overwritten, as may any field.
-func Profile(name string) (Source, bool) { return Source{}, false }
-
-// Profiles lists the names that Profile knows.
-func Profiles() []string { return nil }
+// binding finds what rel was bound to; nil where this description was not.
+func (r *Router) binding(rel *event.Relation) *binding {
+	if r.last != nil && r.last.rel == rel {
+		return r.last
+	}
+	b := r.bindings[rel.OID]
+	if b == nil || b.rel != rel && (b.rel.Generation != rel.Generation || len(b.rel.Columns) != len(rel.Columns)) {
+		return nil
+	}
+	r.last = b
+	return b
+}
