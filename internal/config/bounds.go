@@ -21,7 +21,7 @@ func (b bound) check(r *report) {
 	}
 	or := ""
 	if b.zero {
-		or = "0 or "
+		or = b.show(0) + " or "
 	}
 	r.follow(b.path, "is %s; must be %sfrom %s to %s", b.show(b.value), or, b.show(b.min), b.show(b.max))
 }
@@ -70,7 +70,7 @@ func size(path string, v, lo, hi Bytes) bound {
 }
 
 func span(path string, v Duration, lo, hi time.Duration) bound {
-	return bound{path: path, value: int64(v), min: int64(lo), max: int64(hi), show: func(n int64) string { return time.Duration(n).String() }}
+	return bound{path: path, value: int64(v), min: int64(lo), max: int64(hi), show: func(n int64) string { return Duration(n).String() }}
 }
 
 func count(path string, v, lo, hi int) bound {

@@ -19,11 +19,12 @@ import (
 type decoder struct {
 	*report
 	lookup func(string) (string, bool)
-	// depth bounds the walk: an alias may contain itself.
-	depth int
+	// depth and visits bound the walk: an alias may contain itself, or repeat
+	// what repeats something else.
+	depth, visits int
 }
 
-const maxDepth = 64
+const maxDepth, maxVisits = 64, 20_000
 
 // textDecoder is a type that is written as one scalar.
 type textDecoder interface {
@@ -77,15 +78,21 @@ func (r *report) syntax(err error) {
 
 func (d *decoder) value(node *yaml.Node, out reflect.Value, path string) {
 	if d.depth++; d.depth > maxDepth {
-		d.at(node.Line, path, "is nested too deeply")
+		d.unreadable(node.Line, path, "is nested too deeply")
 		return
 	}
 	defer func() { d.depth-- }()
+	if d.visits++; d.visits > maxVisits {
+		if d.visits == maxVisits+1 {
+			d.unreadable(node.Line, path, "has too many values, counting aliases")
+		}
+		return
+	}
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
 	if !knownTag(node) {
-		d.at(node.Line, path, "has a YAML tag; a value that begins with ! must be quoted")
+		d.unreadable(node.Line, path, "has a YAML tag; a value that begins with ! must be quoted")
 		return
 	}
 	if custom, ok := out.Addr().Interface().(nodeDecoder); ok {
@@ -102,7 +109,7 @@ func (d *decoder) value(node *yaml.Node, out reflect.Value, path string) {
 	case reflect.Pointer:
 		out.Set(reflect.New(out.Type().Elem()))
 		if isNull(node) {
-			d.at(node.Line, path, "has no value; write {} to take all defaults of the section, or remove the key")
+			d.unreadable(node.Line, path, "has no value; write {} to take all defaults of the section, or remove the key")
 			return
 		}
 		d.value(node, out.Elem(), path)
@@ -172,7 +179,7 @@ func (d *decoder) unknown(key *yaml.Node, keyPath string, fields []string) {
 
 func (d *decoder) slice(node *yaml.Node, out reflect.Value, path string) {
 	if node.Kind != yaml.SequenceNode {
-		d.at(node.Line, path, "wants a list, found %s", kindName(node))
+		d.unreadable(node.Line, path, "wants a list, found %s", kindName(node))
 		return
 	}
 	list := reflect.MakeSlice(out.Type(), len(node.Content), len(node.Content))
@@ -198,7 +205,7 @@ func (d *decoder) stringMap(node *yaml.Node, out reflect.Value, path string) {
 
 func (d *decoder) isMapping(node *yaml.Node, path string) bool {
 	if node.Kind != yaml.MappingNode {
-		d.at(node.Line, path, "wants keys and values, found %s", kindName(node))
+		d.unreadable(node.Line, path, "wants keys and values, found %s", kindName(node))
 		return false
 	}
 	return true

@@ -16,7 +16,7 @@ type expander func(text string, lookup func(string) (string, bool)) (string, err
 // quotes; true, false and null are not texts.
 func (d *decoder) scalar(node *yaml.Node, path, wanted string, fill expander) (string, bool) {
 	if node.Kind != yaml.ScalarNode || node.ShortTag() == "!!bool" || isNull(node) {
-		d.at(node.Line, path, "wants %s, found %s", wanted, kindName(node))
+		d.unreadable(node.Line, path, "wants %s, found %s", wanted, kindName(node))
 		return "", false
 	}
 	return d.fill(node, path, fill)
@@ -26,7 +26,7 @@ func (d *decoder) fill(node *yaml.Node, path string, fill expander) (string, boo
 	text, err := fill(node.Value, d.lookup)
 	if err != nil {
 		for message := range strings.SplitSeq(err.Error(), "\n") {
-			d.at(node.Line, path, "%s", message)
+			d.unreadable(node.Line, path, "%s", message)
 		}
 		return "", false
 	}
@@ -43,7 +43,7 @@ func (d *decoder) custom(node *yaml.Node, out textDecoder, path string) {
 		return
 	}
 	if err := out.decodeText(text); err != nil {
-		d.at(node.Line, path, "%s", err.Error())
+		d.unreadable(node.Line, path, "%s", err.Error())
 	}
 }
 
@@ -54,7 +54,7 @@ func (d *decoder) integer(node *yaml.Node, out reflect.Value, path string) {
 	}
 	n, err := strconv.ParseInt(text, 0, out.Type().Bits())
 	if err != nil {
-		d.at(node.Line, path, "wants a whole number")
+		d.unreadable(node.Line, path, "wants a whole number")
 		return
 	}
 	out.SetInt(n)
@@ -71,7 +71,7 @@ func (d *decoder) boolean(node *yaml.Node, out reflect.Value, path string) {
 	case "false":
 		out.SetBool(false)
 	default:
-		d.at(node.Line, path, "wants true or false")
+		d.unreadable(node.Line, path, "wants true or false")
 	}
 }
 
@@ -80,7 +80,7 @@ func (d *decoder) boolean(node *yaml.Node, out reflect.Value, path string) {
 func (d *decoder) typed(node *yaml.Node, path, tag, wanted string) (string, bool) {
 	fromEnv := node.Kind == yaml.ScalarNode && strings.Contains(node.Value, "${")
 	if node.Kind != yaml.ScalarNode || node.ShortTag() != tag && !fromEnv {
-		d.at(node.Line, path, "wants %s, found %s", wanted, kindName(node))
+		d.unreadable(node.Line, path, "wants %s, found %s", wanted, kindName(node))
 		return "", false
 	}
 	return d.fill(node, path, expand)

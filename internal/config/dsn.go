@@ -12,8 +12,7 @@ import (
 
 func (p *Postgres) usesFields() bool { return p.DSN.IsZero() && p.DSNFile == "" }
 
-// loadConnString assembles the DSN and has the driver parse it, so that a
-// mistake is found here and not at the first connection.
+// loadConnString assembles the DSN.
 func (p *Postgres) loadConnString(r *report, f files) {
 	password := f.either(r, "postgres.password", p.Password, p.PasswordFile)
 	var conn Secret
@@ -22,11 +21,7 @@ func (p *Postgres) loadConnString(r *report, f files) {
 	} else {
 		conn = p.fromDSN(r, f, password)
 	}
-	if conn.IsZero() {
-		return
-	}
 	p.connString = conn
-	p.checkParsed(r)
 }
 
 func (p *Postgres) fromFields(r *report, f files, password Secret) Secret {
@@ -97,9 +92,13 @@ func isURL(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
 }
 
-// checkParsed reports a DSN that the driver refuses. The driver's own message is
-// not shown: it may quote a part of a password.
+// checkParsed has the driver parse the DSN, so that a mistake is found here and
+// not at the first connection. The driver's own message is not shown: it may
+// quote a part of a password.
 func (p *Postgres) checkParsed(r *report) {
+	if p.usesFields() && !r.clean("postgres") || p.connString.IsZero() {
+		return // the consequence of a problem that was named already
+	}
 	path := "postgres"
 	if !p.usesFields() {
 		path = "postgres.dsn"

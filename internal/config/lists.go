@@ -60,7 +60,7 @@ func (t *TableName) decodeNode(d *decoder, node *yaml.Node, path string) {
 	}
 	schema, name, _ := strings.Cut(text, ".")
 	if schema == "" || name == "" || strings.Contains(name, ".") {
-		d.at(node.Line, path, "wants schema.table; a name that has a dot itself is written {schema: …, name: …}")
+		d.unreadable(node.Line, path, "wants schema.table; a name that has a dot itself is written {schema: …, name: …}")
 		return
 	}
 	t.Schema, t.Name = schema, name

@@ -58,6 +58,9 @@ type report struct {
 	// lines maps the path of each key that stands in the file to its line.
 	lines map[string]int
 	list  []Problem
+	// broken are the paths whose value could not be read at all, so that what
+	// stands there, or should stand below, is not judged again.
+	broken []string
 }
 
 func newReport() *report { return &report{lines: map[string]int{}} }
@@ -72,11 +75,23 @@ func (r *report) add(path, format string, args ...any) {
 	r.at(r.lineOf(path), path, format, args...)
 }
 
-// follow records a problem unless the same key, or a section around it or a
-// key below it, has one already: a value of the wrong type is not missing too.
+// unreadable records that the value at a path could not be read.
+func (r *report) unreadable(line int, path, format string, args ...any) {
+	r.at(line, path, format, args...)
+	r.broken = append(r.broken, path)
+}
+
+// follow records a problem unless it would be a consequence of another: the same
+// key has one, or the value itself, a part of it or the section around it could
+// not be read. A value of the wrong type is not missing too.
 func (r *report) follow(path, format string, args ...any) {
 	for _, p := range r.list {
-		if p.Path == path || within(path, p.Path) || within(p.Path, path) && p.Path != "" {
+		if p.Path == path {
+			return
+		}
+	}
+	for _, b := range r.broken {
+		if b == path || within(path, b) || within(b, path) && b != "" {
 			return
 		}
 	}
@@ -87,6 +102,16 @@ func (r *report) follow(path, format string, args ...any) {
 func (r *report) has(path string) bool {
 	_, ok := r.lines[path]
 	return ok
+}
+
+// clean says that nothing is wrong at or below a path.
+func (r *report) clean(path string) bool {
+	for _, p := range r.list {
+		if p.Path == path || within(path, p.Path) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *report) lineOf(path string) int {
@@ -102,7 +127,9 @@ func (r *report) lineOf(path string) int {
 // problems gives them in the order of their lines.
 func (r *report) problems(file string) *Problems {
 	list := slices.Clone(r.list)
-	slices.SortStableFunc(list, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
+	})
 	return &Problems{File: file, List: list}
 }
 

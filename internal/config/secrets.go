@@ -60,7 +60,7 @@ func (f files) either(r *report, path string, inline Secret, fileName string) Se
 func (c *Config) loadSecrets(r *report, f files) {
 	if sasl := c.Kafka.SASL; sasl != nil {
 		sasl.resolved = f.either(r, "kafka.sasl.password", sasl.Password, sasl.PasswordFile)
-		if sasl.resolved.IsZero() {
+		if sasl.Password.IsZero() && sasl.PasswordFile == "" {
 			r.follow("kafka.sasl.password", "is missing; give password or password_file")
 		}
 	}

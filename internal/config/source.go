@@ -94,11 +94,11 @@ func (s *Source) decodeNode(d *decoder, node *yaml.Node, path string) {
 			// The layout's usual table is not taken: which table is read must be said.
 			s.Table = TableName{}
 		} else {
-			d.at(line, join(path, "profile"), "unknown profile; known are %s", strings.Join(router.Profiles(), ", "))
+			d.unreadable(line, join(path, "profile"), "unknown profile; known are %s", strings.Join(router.Profiles(), ", "))
 		}
 	}
 	if isNull(node) {
-		d.at(node.Line, path, "has no value")
+		d.unreadable(node.Line, path, "has no value")
 		return
 	}
 	d.structure(node, reflect.ValueOf(s).Elem(), path)

@@ -15,16 +15,29 @@ const mask = "********"
 
 // Secret is a text that is never shown: not by fmt, not by YAML or JSON, not in
 // an error. Reveal is the one way to its value.
-type Secret struct{ text string }
+//
+// The text is kept in a function, because fmt prints unexported fields without
+// asking their methods.
+type Secret struct{ text func() string }
 
 // NewSecret wraps a text.
-func NewSecret(text string) Secret { return Secret{text: text} }
+func NewSecret(text string) Secret {
+	if text == "" {
+		return Secret{}
+	}
+	return Secret{text: func() string { return text }}
+}
 
 // Reveal gives the text.
-func (s Secret) Reveal() string { return s.text }
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return s.text()
+}
 
 // IsZero says that there is no secret; YAML's omitempty asks it.
-func (s Secret) IsZero() bool { return s.text == "" }
+func (s Secret) IsZero() bool { return s.text == nil }
 
 // String is the mask, or nothing where there is no secret.
 func (s Secret) String() string {
@@ -49,7 +62,7 @@ func (s *Secret) decodeText(text string) error {
 	if text == "" {
 		return errors.New("is empty")
 	}
-	s.text = text
+	*s = NewSecret(text)
 	return nil
 }
 

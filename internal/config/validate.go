@@ -94,6 +94,7 @@ func (c *Config) validatePostgres(r *report) {
 	if p.usesFields() {
 		oneOf(r, "postgres.sslmode", p.SSLMode, "disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 	}
+	p.checkParsed(r)
 }
 
 func (c *Config) validateKafka(r *report) {
