@@ -136,3 +136,21 @@ func TestShownConfigurationIsReadBack(t *testing.T) {
 		}
 	}
 }
+
+// A profile is the ground that the file's own keys are laid over.
+func TestProfilesAreOverlaid(t *testing.T) {
+	t.Parallel()
+	sources := loadGood(t, "profiles.good.yml").Router().Sources
+	want, ok := router.Profile("default")
+	if !ok {
+		t.Fatal("the router has no default profile")
+	}
+	if got := sources[0].Mapping; got.EventID != want.Mapping.EventID || got.Key != want.Mapping.Key || got.EventID == "" {
+		t.Errorf("default: %+v", got)
+	}
+	quarkus, _ := router.Profile("quarkus")
+	got := sources[1]
+	if got.Mapping.Key != quarkus.Mapping.Key || got.Mapping.Timestamp.Column != "" || len(got.Routes) != 1 || got.Routes[0].Topic != "events" {
+		t.Errorf("quarkus: %+v", got)
+	}
+}

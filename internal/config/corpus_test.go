@@ -12,7 +12,8 @@ import (
 )
 
 // TestCorpus runs every file of testdata: *.good.yml must load, *.bad.yml must give
-// exactly the problems that stand in it behind "#! ".
+// exactly the problems that stand in it behind "#! ". One that ends in … is compared
+// up to there: the rest is another package's wording.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("testdata/*.yml")
@@ -64,7 +65,7 @@ func checkProblems(t *testing.T, err error, want []string) {
 	// The order inside a line is not a promise.
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
+	if !slices.EqualFunc(got, want, sameProblem) {
 		t.Errorf("problems:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, secret := range []string{pgSecret, kafkaSecret} {
@@ -72,4 +73,11 @@ func checkProblems(t *testing.T, err error, want []string) {
 			t.Errorf("the error shows a secret: %v", err)
 		}
 	}
+}
+
+func sameProblem(got, want string) bool {
+	if prefix, ok := strings.CutSuffix(want, "…"); ok {
+		return strings.HasPrefix(got, prefix)
+	}
+	return got == want
 }

@@ -34,6 +34,10 @@ func (p *Postgres) fromFields(r *report, f files, password Secret) Secret {
 		"host", p.Host, "port", strconv.Itoa(p.Port), "dbname", p.Database, "user", p.User,
 		"password", password.Reveal(), "sslmode", p.SSLMode,
 	}
+	if strings.Contains(p.Host, ",") {
+		// Of several servers only the primary has the slot.
+		pairs = append(pairs, "target_session_attrs", "primary")
+	}
 	for _, file := range [][2]string{{"sslrootcert", p.SSLRootCert}, {"sslcert", p.SSLCert}, {"sslkey", p.SSLKey}} {
 		if file[1] != "" {
 			pairs = append(pairs, file[0], f.path(file[1]))

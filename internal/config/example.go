@@ -34,7 +34,7 @@ func Example() (string, error) {
 // defaults of sources can be read off too.
 func defaultTree() (map[string]any, error) {
 	c := defaultConfig()
-	c.Sources = []Source{{}}
+	c.Sources = []Source{{Mapping: Mapping{EventID: "event_id"}}}
 	c.fillDefaults()
 	return c.Tree()
 }

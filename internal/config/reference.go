@@ -55,7 +55,7 @@ var postgresKeys = []Key{
 	{Path: "postgres", Type: typeSection, Active: true,
 		Doc: "The primary that holds the outbox, not a connection pooler. Either host, port, database and user, or dsn."},
 	{Path: "postgres.host", Type: typeText, Sample: "localhost", Active: true, Default: "required without dsn",
-		Doc: "Name, address or folder of a Unix socket; several with commas between them are tried in turn."},
+		Doc: "Name, address or folder of a Unix socket; of several with commas between them the primary is taken."},
 	{Path: "postgres.port", Type: typeNumber, Default: "5432", Sample: "5432", Doc: "1 to 65535."},
 	{Path: "postgres.database", Type: typeText, Sample: "shop", Active: true, Default: "required without dsn", Doc: "A slot belongs to one database."},
 	{Path: "postgres.user", Type: typeText, Sample: "postrider", Active: true, Default: "required without dsn",

@@ -167,7 +167,9 @@ func (s *Source) fillDefaults() {
 	setDefault(&m.EmptyKey, string(router.EmptyKeyRefuse))
 	setDefault(&m.NullPayload, string(router.NullPayloadRefuse))
 	setDefault(&m.BlankPayload, string(router.BlankPayloadKeep))
-	setDefault(&m.EventIDHeader, "id")
+	if m.EventID != "" {
+		setDefault(&m.EventIDHeader, "id")
+	}
 	if m.EventType != "" {
 		setDefault(&m.EventTypeHeader, "event_type")
 	}

@@ -164,7 +164,14 @@ func (c *Config) askRouter(r *report) {
 			r.follow("sources", "%s", err.Error())
 			continue
 		}
-		r.follow(problem.Path, "%s", problem.Problem)
+		path := problem.Path
+		if source, ok := strings.CutSuffix(path, ".schema"); ok {
+			path = join(source, "table")
+		}
+		if strings.HasSuffix(path, ".table") && !r.clean(path) {
+			continue // said above, with what to write
+		}
+		r.follow(path, "%s", problem.Problem)
 	}
 }
 
