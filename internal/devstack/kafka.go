@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -103,6 +103,9 @@ func (k *Kafka) bootstrap(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := os.WriteFile(k.work.join("log4j2.xml"), logConfig, 0o644); err != nil {
+		return err
+	}
 	if err := k.format(ctx); err != nil {
 		return err
 	}
@@ -156,7 +159,8 @@ func (k *Kafka) command(n *kafkaNode, args ...string) command {
 		heap = 384
 	}
 	jvm := []string{
-		"-Xmx" + strconv.Itoa(heap) + "m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
+		"-Xmx" + strconv.Itoa(heap) + "m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Dlog4j2.configurationFile=" + k.work.join("log4j2.xml"),
 		"-cp", filepath.Join(k.jars, "*"),
 	}
 	return command{
@@ -225,13 +229,12 @@ func (k *Kafka) waitReady(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	admin := kadm.NewClient(client)
 	for i, n := range k.nodes {
 		if !n.running() {
 			continue
 		}
 		err := n.proc.waitReady(ctx, "Kafka "+k.Version, k.LogFile(i), func(ctx context.Context) error {
-			return registered(ctx, admin, int32(n.id))
+			return registered(ctx, client, int32(n.id))
 		})
 		if err != nil {
 			return err
@@ -240,15 +243,18 @@ func (k *Kafka) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// registered says whether the cluster has a controller and lists the broker.
-func registered(ctx context.Context, admin *kadm.Client, id int32) error {
+// registered says whether the cluster has a controller and lists the broker. The
+// request is made by hand: kadm answers from the client's cache.
+func registered(ctx context.Context, client *kgo.Client, id int32) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	meta, err := admin.BrokerMetadata(ctx)
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	meta, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return err
 	}
-	if meta.Controller < 0 {
+	if meta.ControllerID < 0 {
 		return errors.New("the cluster has no controller yet")
 	}
 	for _, b := range meta.Brokers {

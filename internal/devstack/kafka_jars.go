@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,13 +22,20 @@ const minJava = 17
 //go:embed pom.xml
 var pom []byte
 
+// logConfig sends warnings and errors to the node's log file. Without it and
+// the binding in pom.xml a broker that fails says nothing at all.
+//
+//go:embed log4j2.xml
+var logConfig []byte
+
 // ErrNoKafka says that this machine cannot run a real broker.
 var ErrNoKafka = errors.New("a real Kafka broker needs Java 17 or newer, and Maven to fetch it once")
 
 // kafkaJars gives the folder with the broker's jars, fetched by Maven once for
-// each version and user.
+// each version, pom.xml and user.
 func kafkaJars(ctx context.Context, version string) (string, error) {
-	return cached("kafka-"+version, func(dir string) error {
+	name := fmt.Sprintf("kafka-%s-%08x", version, crc32.ChecksumIEEE(pom))
+	return cached(name, func(dir string) error {
 		mvn, err := exec.LookPath("mvn")
 		if err != nil {
 			return fmt.Errorf("%w: no mvn on the PATH", ErrNoKafka)
