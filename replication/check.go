@@ -121,14 +121,15 @@ func (c *checker) publications() {
 	}
 }
 
-// tableSQL: c.relkind 'p' is a partitioned table.
-const tableSQL = `SELECT c.relkind::text, c.relpersistence::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+// tableSQL asks for a table, partitioned or not.
+const tableSQL = `SELECT c.relkind = 'p', c.relpersistence::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p')`
 
 func (c *checker) table(pubs Publications, t Table) {
 	subject := t.String()
-	var kind, persistence string
-	err := c.conn.QueryRow(c.ctx, tableSQL, t.Schema, t.Name).Scan(&kind, &persistence)
+	var partitioned bool // either way: ReadPublications knows leaves from roots
+	var persistence string
+	err := c.conn.QueryRow(c.ctx, tableSQL, t.Schema, t.Name).Scan(&partitioned, &persistence)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		c.add(operr.Postgres, "check table", subject, "write schema and name exactly as the catalog has them, without SQL quotes",
@@ -147,18 +148,8 @@ func (c *checker) table(pubs Publications, t Table) {
 			return
 		}
 	}
-	c.uncovered(pubs[0].Name, t, kind == "p", subject)
-}
-
-func (c *checker) uncovered(publication string, t Table, partitioned bool, subject string) {
-	if partitioned {
-		c.add(operr.Postgres, "check publication of table", subject,
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true), and ADD TABLE %s where it is missing", quoteIdent(publication), t.sql()),
-			errors.New("the partitioned table is not published under its own name"))
-		return
-	}
 	c.add(operr.Postgres, "check publication of table", subject,
-		fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; rows written before that are not in the stream", quoteIdent(publication), t.sql()),
+		fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; rows written before that are not in the stream", quoteIdent(pubs[0].Name), t.sql()),
 		errors.New("no configured publication publishes its inserts"))
 }
 

@@ -53,8 +53,8 @@ type Config struct {
 	// BackendPID. It is asked when nothing has arrived for a wal_sender_timeout:
 	// silence alone is not death (rule 8). Nil: silence is waited out.
 	StillOurs func(ctx context.Context) (bool, error)
-	// Log gets the server's notices; never payloads. The zero value is silent.
-	Log zerolog.Logger
+	// Log gets the server's notices; never payloads. Nil is silent.
+	Log *zerolog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -69,6 +69,10 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRowBytes <= 0 {
 		c.MaxRowBytes = defaultMaxRowBytes
+	}
+	if c.Log == nil {
+		silent := zerolog.Nop()
+		c.Log = &silent
 	}
 	return c
 }

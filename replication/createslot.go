@@ -200,7 +200,7 @@ func (w *blockerWatch) run(ctx context.Context, conn *pgx.Conn, target *pgconn.P
 			w.expired = true
 		case <-ctx.Done():
 		}
-		// The cancel may come to early or be lost: repeat until the creation has ended.
+		// The cancel may come too early or be lost: repeat until the creation has ended.
 		deadline.Reset(blockerPoll)
 		cancelCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		_ = target.CancelRequest(cancelCtx)
@@ -223,6 +223,10 @@ const blockersSQL = `SELECT b.pid, coalesce(a.usename, ''), coalesce(a.applicati
 
 // readBlockers describes who blocks a backend, "" where nobody does or it cannot be read.
 func readBlockers(ctx context.Context, conn *pgx.Conn, pid uint32) string {
+	// Not under ctx: pgx closes a connection whose query is cut off, and this one
+	// has still to see to it that no slot is left.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupWait)
+	defer cancel()
 	rows, err := conn.Query(ctx, blockersSQL, int32(pid))
 	if err != nil {
 		return ""

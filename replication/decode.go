@@ -46,11 +46,25 @@ func (d *decoder) message(start event.LSN, msg []byte) error {
 		}
 		d.rels.store(rel)
 		return nil
-	case msgType, msgOrigin:
-		return nil // neither changes what an insert means
+	case msgType:
+		return d.defineType(start, body)
+	case msgOrigin:
+		return nil // it does not change what an insert means
 	default:
 		return d.rare(kind, start)
 	}
+}
+
+func (d *decoder) defineType(start event.LSN, b []byte) error {
+	c := cursor{b: b}
+	oid, schema, name := c.uint32(), c.cstring(), c.cstring()
+	if c.bad || len(c.b) != 0 {
+		return d.broken(msgType, start, "truncated or malformed")
+	}
+	if t, ok := d.h.(TypeDefiner); ok {
+		t.DefineType(oid, pgCatalog(schema), name)
+	}
+	return nil
 }
 
 // rare counts what publishes nothing. Everything else is a hard error: a

@@ -42,6 +42,12 @@ type RowRefuser interface {
 	RowTooLarge(refusal *event.Refusal, rel *event.Relation) error
 }
 
+// TypeDefiner may be implemented by a Handler that wants to know types which are
+// not built in. PostgreSQL names them before the first relation that uses them.
+type TypeDefiner interface {
+	DefineType(oid uint32, schema, name string)
+}
+
 // What Handler.Ignored is called with. The names are the metric label "op".
 const (
 	OpUpdate      = "update"

@@ -14,7 +14,10 @@ type progress struct {
 	feedback *feedback
 }
 
-var _ RowRefuser = (*progress)(nil)
+var (
+	_ RowRefuser  = (*progress)(nil)
+	_ TypeDefiner = (*progress)(nil)
+)
 
 // handlerError marks an error that the handler gave.
 type handlerError struct{ error }
@@ -42,6 +45,13 @@ func (p *progress) Commit(commit, end event.LSN, at time.Time) error {
 func (p *progress) KeepAlive(walEnd event.LSN) {
 	raise(&p.feedback.seen, walEnd)
 	p.Handler.KeepAlive(walEnd)
+}
+
+// DefineType tells the handler where it wants to be told.
+func (p *progress) DefineType(oid uint32, schema, name string) {
+	if t, ok := p.Handler.(TypeDefiner); ok {
+		t.DefineType(oid, schema, name)
+	}
 }
 
 // RowTooLarge asks the handler where it wants to be asked.

@@ -26,6 +26,9 @@ type PublishedTable struct {
 	// Columns is the column list, sorted and comma-separated; empty where all
 	// columns are published, also after one was added.
 	Columns string
+	// ByLeaves marks a partitioned table whose rows come under the names of its
+	// partitions, because the publication does not go by the root.
+	ByLeaves bool
 }
 
 // Publication is what the catalog says of one publication.
@@ -37,8 +40,8 @@ type Publication struct {
 	Insert, Update, Delete, Truncate bool
 	// ViaRoot is publish_via_partition_root.
 	ViaRoot bool
-	// Tables are those that rows come from, sorted; the leaves of a partitioned
-	// table where ViaRoot is false.
+	// Tables are those that rows come from, sorted. Where ViaRoot is false, a
+	// partitioned table stands beside its leaves, marked ByLeaves.
 	Tables []PublishedTable
 }
 
@@ -77,13 +80,31 @@ const publishedSQL = `SELECT t.pubname, t.schemaname, t.tablename, coalesce(j.t 
        CASE WHEN NOT j.t ? 'attnames' OR list.names @> ARRAY(
               SELECT a.attname::text FROM pg_catalog.pg_attribute a
                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '')
-            THEN '' ELSE pg_catalog.array_to_string(list.names, ',') END
+            THEN '' ELSE pg_catalog.array_to_string(list.names, ',') END, false
   FROM pg_catalog.pg_publication_tables t
   JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
  CROSS JOIN LATERAL (SELECT pg_catalog.to_jsonb(t) AS t) j
  CROSS JOIN LATERAL (SELECT ARRAY(SELECT x FROM pg_catalog.jsonb_array_elements_text(j.t -> 'attnames') x ORDER BY x) AS names) list
  WHERE t.pubname = ANY($1)`
+
+// byLeavesSQL finds partitioned tables that are published by their leaves: named
+// themselves (or below one that is), or with every leaf named.
+const byLeavesSQL = `SELECT p.pubname, n.nspname, c.relname, '', '', true
+  FROM pg_catalog.pg_publication p
+ CROSS JOIN pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE p.pubname = ANY($1) AND NOT p.pubviaroot AND c.relkind = 'p'
+   AND (p.puballtables
+     OR EXISTS (SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_partition_ancestors(c.oid) a ON a.relid = r.prrelid
+                 WHERE r.prpubid = p.oid)
+     OR (EXISTS (SELECT FROM pg_catalog.pg_partition_tree(c.oid) WHERE isleaf)
+         AND NOT EXISTS (
+           SELECT FROM pg_catalog.pg_partition_tree(c.oid) l
+             JOIN pg_catalog.pg_class lc ON lc.oid = l.relid JOIN pg_catalog.pg_namespace ln ON ln.oid = lc.relnamespace
+            WHERE l.isleaf AND NOT EXISTS (
+              SELECT FROM pg_catalog.pg_publication_tables t
+               WHERE t.pubname = p.pubname AND t.schemaname = ln.nspname AND t.tablename = lc.relname))))`
 
 // ReadPublications reads those of names that exist, as one comparable snapshot.
 func ReadPublications(ctx context.Context, conn *pgx.Conn, names []string) (Publications, error) {
@@ -106,25 +127,30 @@ func readPublications(ctx context.Context, conn *pgx.Conn, names []string) (Publ
 	if err != nil {
 		return nil, err
 	}
-	return pubs, addTables(ctx, conn, names, pubs)
+	for _, sql := range []string{publishedSQL, byLeavesSQL} {
+		if err := addTables(ctx, conn, sql, names, pubs); err != nil {
+			return nil, err
+		}
+	}
+	for i := range pubs {
+		slices.SortFunc(pubs[i].Tables, func(a, b PublishedTable) int { return compareTables(a.Table, b.Table) })
+	}
+	return pubs, nil
 }
 
-func addTables(ctx context.Context, conn *pgx.Conn, names []string, pubs Publications) error {
-	rows, err := conn.Query(ctx, publishedSQL, names)
+func addTables(ctx context.Context, conn *pgx.Conn, sql string, names []string, pubs Publications) error {
+	rows, err := conn.Query(ctx, sql, names)
 	if err != nil {
 		return err
 	}
 	var name string
 	var t PublishedTable
-	_, err = pgx.ForEachRow(rows, []any{&name, &t.Schema, &t.Table.Name, &t.RowFilter, &t.Columns}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &t.Schema, &t.Table.Name, &t.RowFilter, &t.Columns, &t.ByLeaves}, func() error {
 		if p, ok := pubs.Find(name); ok {
 			p.Tables = append(p.Tables, t)
 		}
 		return nil
 	})
-	for i := range pubs {
-		slices.SortFunc(pubs[i].Tables, func(a, b PublishedTable) int { return compareTables(a.Table, b.Table) })
-	}
 	return err
 }
 

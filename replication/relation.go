@@ -52,6 +52,14 @@ func sameRelation(a, b *event.Relation) bool {
 	return a.Namespace == b.Namespace && a.Name == b.Name && slices.Equal(a.Columns, b.Columns)
 }
 
+// pgCatalog undoes pgoutput's abbreviation of that schema's name.
+func pgCatalog(schema string) string {
+	if schema == "" {
+		return "pg_catalog"
+	}
+	return schema
+}
+
 // parseRelation reads a Relation message behind its type byte.
 func parseRelation(body []byte) (*event.Relation, bool) {
 	c := cursor{b: body}
@@ -67,9 +75,7 @@ func parseRelation(body []byte) (*event.Relation, bool) {
 		flags := c.byte()
 		rel.Columns[i] = event.Column{Name: c.cstring(), TypeOID: c.uint32(), TypeMod: int32(c.uint32()), Key: flags&1 != 0}
 	}
-	if rel.Namespace == "" {
-		rel.Namespace = "pg_catalog" // pgoutput abbreviates it so
-	}
+	rel.Namespace = pgCatalog(rel.Namespace)
 	rel.Generation = generations.Add(1)
 	return rel, !c.bad && len(c.b) == 0
 }

@@ -63,23 +63,13 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, spec PublicationSpec
 		return err == nil, classify("create", subject, err)
 	}
 	p := &pubs[0]
-	if problem, fix := p.unfit(partitioned); problem != "" {
-		return false, &operr.Error{Class: operr.Postgres, Op: "use", Subject: subject, Err: errors.New(problem), Hint: fix}
+	if !p.Insert {
+		return false, &operr.Error{
+			Class: operr.Postgres, Op: "use", Subject: subject, Err: errors.New("it exists and does not publish inserts"),
+			Hint: fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", quoteIdent(p.Name)),
+		}
 	}
 	return addMissing(ctx, conn, p, spec.Tables)
-}
-
-// unfit says why an existing publication does not serve, and the SQL that helps.
-func (p *Publication) unfit(partitioned bool) (problem, fix string) {
-	switch {
-	case !p.Insert:
-		return "it exists and does not publish inserts",
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", quoteIdent(p.Name))
-	case partitioned && !p.ViaRoot:
-		return "it exists and publishes partitions under their own names",
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quoteIdent(p.Name))
-	}
-	return "", ""
 }
 
 func addMissing(ctx context.Context, conn *pgx.Conn, p *Publication, tables []Table) (changed bool, err error) {
@@ -100,8 +90,9 @@ func addMissing(ctx context.Context, conn *pgx.Conn, p *Publication, tables []Ta
 func anyPartitioned(ctx context.Context, conn *pgx.Conn, tables []Table) (bool, error) {
 	found := false
 	for _, t := range tables {
-		var kind, persistence string
-		err := conn.QueryRow(ctx, tableSQL, t.Schema, t.Name).Scan(&kind, &persistence)
+		var partitioned bool
+		var persistence string
+		err := conn.QueryRow(ctx, tableSQL, t.Schema, t.Name).Scan(&partitioned, &persistence)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return false, &operr.Error{
 				Class: operr.Postgres, Op: "find table", Subject: t.String(), Err: errors.New("it does not exist in this database"),
@@ -111,7 +102,7 @@ func anyPartitioned(ctx context.Context, conn *pgx.Conn, tables []Table) (bool, 
 		if err != nil {
 			return false, err
 		}
-		found = found || kind == "p"
+		found = found || partitioned
 	}
 	return found, nil
 }

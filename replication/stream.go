@@ -30,7 +30,7 @@ const (
 type Stream struct {
 	slot      string
 	stillOurs func(context.Context) (bool, error)
-	log       zerolog.Logger
+	log       *zerolog.Logger
 
 	conn     net.Conn
 	reader   *wireReader
