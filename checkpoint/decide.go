@@ -50,8 +50,8 @@ func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 }
 
 // Continue says whether a ledger may stay over a reconnect: same server, same slot,
-// and the slot no further than what this very process may have confirmed. held is
-// the durable row, pos the ledger's position. Where it fails, begin anew with Decide.
+// and the slot not past what this very process has resolved. held is the durable
+// row, pos the ledger's position. Where it fails, begin anew with Decide.
 func Continue(held Row, pos Position, slot SlotState, sys System) error {
 	if err := usable(&held, slot); err != nil {
 		return err
@@ -62,8 +62,10 @@ func Continue(held Row, pos Position, slot SlotState, sys System) error {
 	if sys.Timeline != held.Timeline {
 		return fmt.Errorf("the server is on timeline %d now, it was on %d", sys.Timeline, held.Timeline)
 	}
-	if limit := held.MayConfirm(pos); slot.Confirmed > limit {
-		return fmt.Errorf("the slot stands at %s, past %s, the furthest that was confirmed: another process moved it", slot.Confirmed, limit)
+	// The server never sends again what lies before the slot: up to EventFree the
+	// ledger has it, or knows that it is published.
+	if slot.Confirmed > pos.EventFree {
+		return fmt.Errorf("the slot stands at %s, past %s, the furthest that was received and resolved: something else moved it", slot.Confirmed, pos.EventFree)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import "strings"
 func literal(s string) string {
 	q := "'" + strings.ReplaceAll(s, "'", "''") + "'"
 	if strings.Contains(s, `\`) {
-		return " E" + strings.ReplaceAll(q, `\`, `\\`)
+		return "E" + strings.ReplaceAll(q, `\`, `\\`)
 	}
 	return q
 }

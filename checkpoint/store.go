@@ -82,6 +82,8 @@ func (s *Store) Register(ctx context.Context, sys System, birth event.LSN) error
 // the slot is not streamed to that walsender (decide again, from owning the slot).
 //
 // Claim may lower the position: on another timeline LSNs past the fork mean nothing.
+// A doubtful start keeps or sets the idle latch, so that it is in doubt again if it
+// ends before it is settled.
 func (s *Store) Claim(ctx context.Context, stored *Row, start Start, sys System, walsenderPID uint32) (Row, error) {
 	var row *Row
 	err := s.inTx(ctx, "claim the position", func(ctx context.Context, tx pgx.Tx) error {
@@ -120,11 +122,11 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, stored *Row, start Start, 
 	}
 	tag, err := tx.Exec(ctx, `
 		UPDATE postrider.checkpoint
-		SET timeline = $4, confirmed_lsn = $5::text::pg_lsn, holder = $6, walsender_pid = $7,
+		SET timeline = $4, confirmed_lsn = $5::text::pg_lsn, holder = $6, walsender_pid = $7, idle = idle OR $9,
 		    claimed_at = clock_timestamp(), updated_at = clock_timestamp()
 		WHERE publisher = $1 AND slot = $2 AND system_id = $3 AND xmin::text = $8
 		  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2 AND active_pid = $7)`,
-		s.cfg.Publisher, s.cfg.Slot, sys.ID, start.Timeline, start.Skip.String(), s.cfg.Holder, int32(walsenderPID), stored.version)
+		s.cfg.Publisher, s.cfg.Slot, sys.ID, start.Timeline, start.Skip.String(), s.cfg.Holder, int32(walsenderPID), stored.version, start.Doubtful)
 	return tag.RowsAffected() == 1, err
 }
 
