@@ -69,7 +69,10 @@ func New(cfg Config) (*Router, error) {
 	}
 	slices.Sort(r.topics)
 	r.topics = slices.Compact(r.topics)
-	return r, errors.Join(found...)
+	if len(found) > 0 {
+		return nil, errors.Join(found...)
+	}
+	return r, nil
 }
 
 func compileSource(cfg *Source, path string) (*source, problems) {
