@@ -30,6 +30,9 @@ type KafkaOptions struct {
 	// Secure asks for SASL_SSL with SCRAM-SHA-512 and PLAIN as the only way in.
 	// One node only. Kafka.User, Password and CAFile are what a client needs.
 	Secure bool
+	// Advertise changes the address under which clients are sent to a node, to
+	// lead them through a proxy; it gets the address where the node listens.
+	Advertise func(address string) string
 	// HeapMB is the Java heap of a node in MiB; 0 means 384.
 	HeapMB int
 	// Dir is the folder for data and logs, kept at Stop; "" is a temporary one.

@@ -31,7 +31,7 @@ func (k *Kafka) properties(i int) properties {
 		"controller.quorum.voters":       strings.Join(voters, ","),
 		"controller.listener.names":      "CONTROLLER",
 		"listeners":                      fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://%s", address(n.port), address(n.controllerPort)),
-		"advertised.listeners":           "PLAINTEXT://" + address(n.port),
+		"advertised.listeners":           "PLAINTEXT://" + k.advertised(n),
 		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
 		"log.dirs":                       k.work.join(n.name(), "data"),
 
@@ -59,6 +59,14 @@ func (k *Kafka) properties(i int) properties {
 	}
 	maps.Copy(p, k.opts.Settings)
 	return p
+}
+
+// advertised is where clients find a node.
+func (k *Kafka) advertised(n *kafkaNode) string {
+	if k.opts.Advertise != nil {
+		return k.opts.Advertise(address(n.port))
+	}
+	return address(n.port)
 }
 
 func (p properties) String() string {

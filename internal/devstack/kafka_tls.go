@@ -95,7 +95,7 @@ func (k *Kafka) secureProperties(n *kafkaNode) properties {
 	}
 	return properties{
 		"listeners":                                             fmt.Sprintf("SASL_SSL://%s,CONTROLLER://%s", address(n.port), address(n.controllerPort)),
-		"advertised.listeners":                                  "SASL_SSL://" + address(n.port),
+		"advertised.listeners":                                  "SASL_SSL://" + k.advertised(n),
 		"listener.security.protocol.map":                        "CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL",
 		"inter.broker.listener.name":                            "SASL_SSL",
 		"sasl.mechanism.inter.broker.protocol":                  "SCRAM-SHA-512",
