@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/replication"
+)
+
+func newCheckpointCommand(a *app) *cobra.Command {
+	cmd := group(&cobra.Command{Use: "checkpoint", Short: "Show the position, or wait for it"})
+	cmd.AddCommand(newCheckpointShowCommand(a), newCheckpointWaitCommand(a))
+	return cmd
+}
+
+// withSQL opens the SQL session that a command needs and closes it.
+func withSQL(ctx context.Context, cfg *config.Config, command string, use func(*pgx.Conn) error) error {
+	conn, err := replication.ConnectSQL(ctx, cfg.Postgres.ConnString(), "postrider "+command)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // what was asked has been answered
+	return use(conn)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/postrider/postrider/internal/config"
+)
+
+// memoryBase is what the process takes beside window and one row: binary, stacks,
+// connection buffers, metrics. With the defaults the limit is 32 + 16 + 40 = 88 MiB.
+const memoryBase = 40 << 20
+
+// limitMemory makes the garbage collector keep the promise of bounded memory,
+// unless the environment says otherwise (GOMEMLIMIT).
+func limitMemory(cfg *config.Config) {
+	if _, set := os.LookupEnv("GOMEMLIMIT"); set {
+		return
+	}
+	debug.SetMemoryLimit(memoryLimit(cfg))
+}
+
+func memoryLimit(cfg *config.Config) int64 {
+	return int64(cfg.Publisher.Window) + int64(cfg.Replication.MaxRowBytes) + memoryBase
+}
+
+// newRegistry has the process's own metrics in it.
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	info := readVersion()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "postrider_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": info.Version, "commit": info.Commit, "go": info.Go},
+	})
+	build.Set(1)
+	registry.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
