@@ -130,6 +130,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "server is on an older timeline", stored: stored(nil), slot: slotAt(0x200, nil), sys: checkpoint.System{ID: "77", Timeline: 1},
+			history: []line{{2, 0x250}},
 			refused: []string{"timeline 2", "no ancestor", "timeline 1"}, hint: []string{"current primary"},
 		},
 		{

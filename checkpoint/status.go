@@ -75,7 +75,7 @@ func readStatus(ctx context.Context, conn *pgx.Conn, st *Status) error {
 		       c.holder, c.walsender_pid, c.updated_at, c.oldest_unconfirmed,
 		       extract(epoch FROM clock_timestamp() - c.oldest_unconfirmed)::float8
 		FROM (SELECT) one
-		LEFT JOIN pg_replication_slots s ON s.slot_name = $2
+		LEFT JOIN pg_replication_slots s ON s.slot_name = $2::text
 		LEFT JOIN postrider.checkpoint c ON c.publisher = $1`, st.Publisher, st.Slot).Scan(
 		&w.insert, &w.block, &w.segment,
 		&st.SlotExists, &active, &walStatus, &st.SafeWALSize, &st.Confirmed, &st.Restart,

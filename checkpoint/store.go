@@ -114,8 +114,8 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, stored *Row, start Start, 
 		tag, err := tx.Exec(ctx, `
 			INSERT INTO postrider.checkpoint
 				(publisher, slot, system_id, timeline, confirmed_lsn, holder, walsender_pid, claimed_at, updated_at)
-			SELECT $1, $2, $3, $4, $5::text::pg_lsn, $6, $7, clock_timestamp(), clock_timestamp()
-			WHERE EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2 AND active_pid = $7)
+			SELECT $1, $2::text, $3, $4, $5::text::pg_lsn, $6, $7, clock_timestamp(), clock_timestamp()
+			WHERE EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text AND active_pid = $7)
 			ON CONFLICT (publisher) DO NOTHING`,
 			s.cfg.Publisher, s.cfg.Slot, sys.ID, start.Timeline, start.Skip.String(), s.cfg.Holder, int32(walsenderPID))
 		return tag.RowsAffected() == 1, err
@@ -124,14 +124,16 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, stored *Row, start Start, 
 		UPDATE postrider.checkpoint
 		SET timeline = $4, confirmed_lsn = $5::text::pg_lsn, holder = $6, walsender_pid = $7, idle = idle OR $9,
 		    claimed_at = clock_timestamp(), updated_at = clock_timestamp()
-		WHERE publisher = $1 AND slot = $2 AND system_id = $3 AND xmin::text = $8
-		  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2 AND active_pid = $7)`,
+		WHERE publisher = $1 AND slot = $2::text AND system_id = $3 AND xmin::text = $8
+		  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text AND active_pid = $7)`,
 		s.cfg.Publisher, s.cfg.Slot, sys.ID, start.Timeline, start.Skip.String(), s.cfg.Holder, int32(walsenderPID), stored.version, start.Doubtful)
 	return tag.RowsAffected() == 1, err
 }
 
 // Save writes the position under the fence of rule 5: not backwards, and only while
-// the slot is streamed to walsenderPID. ErrFenced where no row changed.
+// the slot is streamed to walsenderPID and the row is claimed by it. ErrFenced where
+// no row changed. The claim is asked for too, because a write that waits for another's
+// claim to commit looks at the row again, but not at the slot.
 //
 // The commit waits for the local disk only: what a synchronous standby lacks is
 // published again after its promotion, never lost.
@@ -141,9 +143,9 @@ func (s *Store) Save(ctx context.Context, row Row, walsenderPID uint32) error {
 			UPDATE postrider.checkpoint
 			SET confirmed_lsn = $5::text::pg_lsn, commit_time = $6, events_published = $7, idle = $8,
 			    snapshot = $9::text::pg_snapshot, oldest_unconfirmed = $10, updated_at = clock_timestamp()
-			WHERE publisher = $1 AND slot = $2 AND system_id = $3 AND timeline = $4
-			  AND confirmed_lsn <= $5::text::pg_lsn
-			  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2 AND active_pid = $11)`,
+			WHERE publisher = $1 AND slot = $2::text AND system_id = $3 AND timeline = $4
+			  AND confirmed_lsn <= $5::text::pg_lsn AND walsender_pid = $11
+			  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text AND active_pid = $11)`,
 			s.cfg.Publisher, s.cfg.Slot, row.SystemID, row.Timeline, row.Confirmed.String(),
 			nullTime(row.CommitTime), int64(row.Events), row.Idle, nullText(row.Snapshot),
 			nullTime(row.OldestUnconfirmed), int32(walsenderPID))
@@ -213,7 +215,7 @@ func (s *Store) fenced(ctx context.Context, tx pgx.Tx, walsenderPID uint32) erro
 	var active *int32
 	var confirmed, holder *string
 	err := tx.QueryRow(ctx, `
-		SELECT (SELECT active_pid FROM pg_replication_slots WHERE slot_name = $2), c.confirmed_lsn::text, c.holder
+		SELECT (SELECT active_pid FROM pg_replication_slots WHERE slot_name = $2::text), c.confirmed_lsn::text, c.holder
 		FROM (SELECT) one LEFT JOIN postrider.checkpoint c ON c.publisher = $1`,
 		s.cfg.Publisher, s.cfg.Slot).Scan(&active, &confirmed, &holder)
 	if err != nil {

@@ -116,8 +116,8 @@ func (w *waiter) look(ctx context.Context) (done bool, err error) {
 	err = w.conn.QueryRow(ctx, `
 		SELECT c.confirmed_lsn::text, c.idle, s.confirmed_flush_lsn::text, s.wal_status, s.active_pid IS NOT NULL
 		FROM (SELECT) one
-		LEFT JOIN pg_replication_slots s ON s.slot_name = $2
-		LEFT JOIN postrider.checkpoint c ON c.publisher = $1 AND c.slot = $2`,
+		LEFT JOIN pg_replication_slots s ON s.slot_name = $2::text
+		LEFT JOIN postrider.checkpoint c ON c.publisher = $1 AND c.slot = $2::text`,
 		w.cfg.Publisher, w.cfg.Slot).Scan(&stored, &idle, &slot, &walStatus, &w.result.Streaming)
 	if err != nil {
 		return false, w.failed(ctx, err)

@@ -49,17 +49,21 @@ func Apply(ctx context.Context, connString string) ([]Applied, error) {
 	return ApplyDB(ctx, db)
 }
 
-// ApplyDB is Apply over a pool of the caller's.
-func ApplyDB(ctx context.Context, db *sql.DB) ([]Applied, error) {
+// ApplyDB is Apply over a pool of the caller's, which must allow two connections.
+func ApplyDB(ctx context.Context, db *sql.DB) (applied []Applied, err error) {
 	provider, err := newProvider(db)
 	if err != nil {
 		return nil, err
 	}
+	unlock, err := lockSchema(ctx, db)
+	if err != nil {
+		return nil, failed("lock", err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	results, err := provider.Up(ctx)
 	if err != nil {
-		return nil, failed("apply migrations", err)
+		return nil, failed("apply migrations to", err)
 	}
-	applied := make([]Applied, 0, len(results))
 	for _, r := range results {
 		applied = append(applied, Applied{Version: r.Source.Version, Name: path.Base(r.Source.Path)})
 	}
@@ -75,7 +79,7 @@ func Pending(ctx context.Context, connString string) ([]string, error) {
 	defer db.Close() //nolint:errcheck // nothing is in flight
 	done, err := appliedVersions(ctx, db)
 	if err != nil {
-		return nil, failed("read applied migrations", err)
+		return nil, failed("read the migrations of", err)
 	}
 	provider, err := newProvider(db)
 	if err != nil {
@@ -117,34 +121,38 @@ func newProvider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open embedded migrations: %w", err)
 	}
-	// A retry a second, for five minutes.
-	queue, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(1, 300))
-	if err != nil {
-		return nil, fmt.Errorf("make the migration lock: %w", err)
-	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, fsys,
 		goose.WithTableName(versionTable),
-		goose.WithDisableGlobalRegistry(true),
-		goose.WithSessionLocker(schemaLocker{queue}))
+		goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("load migrations: %w", err)
 	}
 	return provider, nil
 }
 
-// schemaLocker creates the schema as soon as the lock is held: goose puts its version
-// table there before it runs the first migration.
-type schemaLocker struct{ lock.SessionLocker }
-
-func (l schemaLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	if err := l.SessionLocker.SessionLock(ctx, conn); err != nil {
-		return err
-	}
-	err := createSchema(ctx, conn)
+// lockSchema queues behind other setups and creates the schema. goose's own use of
+// its locker would come too late: it looks for its version table, in the schema,
+// before it takes the lock.
+func lockSchema(ctx context.Context, db *sql.DB) (unlock func() error, err error) {
+	// A try a second, for five minutes.
+	queue, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(1, 300))
 	if err != nil {
-		err = errors.Join(err, l.SessionUnlock(context.WithoutCancel(ctx), conn))
+		return nil, err
 	}
-	return err
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.SessionLock(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	unlock = func() error {
+		return errors.Join(queue.SessionUnlock(context.WithoutCancel(ctx), conn), conn.Close())
+	}
+	if err := createSchema(ctx, conn); err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return unlock, nil
 }
 
 // createSchema asks first: IF NOT EXISTS demands the right to create even where the
@@ -170,7 +178,7 @@ func open(connString string) (*sql.DB, error) {
 }
 
 func failed(op string, err error) error {
-	e := &operr.Error{Class: operr.Postgres, Op: op, Subject: "to schema " + Schema, Err: err}
+	e := &operr.Error{Class: operr.Postgres, Op: op, Subject: "schema " + Schema, Err: err}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42501" {
 		e.Hint = "a role that may create schemas in this database, or postrider setup --print, which gives the SQL for one"
