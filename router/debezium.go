@@ -53,7 +53,7 @@ func (c *converter) append(dst []byte, t pgType, text []byte, s style) ([]byte, 
 	case kindBool:
 		return appendBool(dst, text)
 	case kindInt:
-		return append(dst, text...), ""
+		return appendInt(dst, text)
 	case kindFloat4:
 		return appendFloat(dst, text, 32, s)
 	case kindFloat8:

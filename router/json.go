@@ -57,7 +57,7 @@ func appendJSONValue(dst []byte, t pgType, text []byte, tmp *[]byte) ([]byte, st
 	case kindJSON:
 		return append(dst, text...), ""
 	case kindInt:
-		return append(dst, text...), ""
+		return appendInt(dst, text)
 	case kindFloat4, kindFloat8, kindNumeric:
 		if isJSONNumber(text) {
 			return append(dst, text...), ""
@@ -76,13 +76,42 @@ func appendJSONValue(dst []byte, t pgType, text []byte, tmp *[]byte) ([]byte, st
 	return appendJSONString(dst, text), ""
 }
 
-// isJSONNumber tells a number as PostgreSQL writes it from NaN and the infinities.
-// A leading digit is enough: PostgreSQL writes 0.5, not .5.
+// isJSONNumber tells a number from NaN and the infinities, and from what PostgreSQL
+// would not write: digits, then at most one fraction and one exponent.
 func isJSONNumber(text []byte) bool {
-	if len(text) > 0 && text[0] == '-' {
-		text = text[1:]
+	s := scan(text)
+	s.skip('-')
+	digits := func() bool {
+		start := s.pos
+		for s.peek() >= '0' && s.peek() <= '9' {
+			s.pos++
+		}
+		return s.pos > start
 	}
-	return len(text) > 0 && text[0] >= '0' && text[0] <= '9'
+	if s.peek() == '0' {
+		s.pos++
+	} else if !digits() {
+		return false
+	}
+	if s.skip('.') && !digits() {
+		return false
+	}
+	if s.skip('e') {
+		if !s.skip('-') {
+			s.skip('+')
+		}
+		if !digits() {
+			return false
+		}
+	}
+	return s.done()
+}
+
+func appendInt(dst, text []byte) ([]byte, string) {
+	if _, ok := parseInt(text); !ok {
+		return dst, "is no integer"
+	}
+	return append(dst, text...), ""
 }
 
 func appendBool(dst, text []byte) ([]byte, string) {
