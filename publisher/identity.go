@@ -206,8 +206,8 @@ func (p *Publisher) answerDoubt(l *lane, end int64) error {
 	return nil
 }
 
-// endOffset is the end of the lane's partition, by its leader.
-func (p *Publisher) endOffset(ctx context.Context, l *lane, leader int32) (int64, error) {
+// readEndOffset is the end of the lane's partition, by its leader.
+func (p *Publisher) readEndOffset(ctx context.Context, l *lane, leader int32) (int64, error) {
 	const latest, consumer = -1, -1
 	msg, err := p.control.askBroker(ctx, leader, &listoffsets.Request{
 		ReplicaID: consumer,

@@ -34,6 +34,8 @@ type Publisher struct {
 	session   session
 	window    *window
 	gate      gate
+	// endOffset is readEndOffset; tests of lanes without a network put a log of their own there.
+	endOffset func(ctx context.Context, l *lane, leader int32) (int64, error)
 
 	// Owned by the goroutine that appends.
 	byName map[string]*topic
@@ -93,6 +95,7 @@ func New(cfg Config) (*Publisher, error) {
 		metrics: p.metrics, open: map[*conn]struct{}{},
 	}
 	p.control = newControl(p.transport, cfg)
+	p.endOffset = p.readEndOffset
 	if err := p.metrics.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
