@@ -27,7 +27,7 @@ type handler struct {
 var (
 	_ replication.Handler     = (*handler)(nil)
 	_ replication.RowRefuser  = (*handler)(nil)
-	// _ replication.TypeDefiner = (*handler)(nil)
+	_ replication.TypeDefiner = (*handler)(nil)
 )
 
 // DefineType tells the router what a domain or another named type is based on.
