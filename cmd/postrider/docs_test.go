@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/postrider/postrider/checkpoint"
 )
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
@@ -62,7 +66,6 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 		}
 		return
 	}
-	cmd.InitDefaultHelpFlag()
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n```\n%s\n```\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
 	if cmd.Long != "" {
 		fmt.Fprintf(b, "\n%s\n", fenceIndented(cmd.Long))
@@ -70,8 +73,59 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		fmt.Fprintf(b, "\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimPrefix(cmd.Example, "  "), "\n  ", "\n"))
 	}
-	b.WriteString("\n| flag | default | meaning |\n|---|---|---|\n")
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { describeFlag(b, f) })
+	head := "\n| flag | default | meaning |\n|---|---|---|\n"
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" {
+			b.WriteString(head)
+			describeFlag(b, f)
+			head = ""
+		}
+	})
+	if fields, ok := jsonDocuments[cmd.CommandPath()]; ok {
+		b.WriteString("\n`--json` prints one object:\n\n| field | type |\n|---|---|\n")
+		describeFields(b, "", reflect.TypeOf(fields))
+	}
+}
+
+// jsonDocuments are what --json prints. config show prints the configuration's own keys.
+var jsonDocuments = map[string]any{
+	"postrider checkpoint show": checkpoint.Status{},
+	"postrider checkpoint wait": checkpoint.WaitResult{},
+	"postrider config check":    configCheckResult{},
+	"postrider setup":           setupResult{},
+	"postrider version":         versionInfo{},
+}
+
+func describeFields(b *strings.Builder, prefix string, t reflect.Type) {
+	for i := range t.NumField() {
+		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		kind, nullable := t.Field(i).Type, ""
+		if kind.Kind() == reflect.Pointer {
+			kind, nullable = kind.Elem(), " or null"
+		}
+		if strings.Contains(options, "omitempty") {
+			nullable = ", or absent"
+		}
+		fmt.Fprintf(b, "| `%s%s` | %s%s |\n", prefix, name, jsonType(kind), nullable)
+		if kind.Kind() == reflect.Slice {
+			describeFields(b, prefix+name+"[].", kind.Elem())
+		}
+	}
+}
+
+func jsonType(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return "time (RFC 3339)"
+	case t.Kind() == reflect.String:
+		return "text"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Slice:
+		return "list"
+	default:
+		return "number"
+	}
 }
 
 // fenceIndented puts indented lines into a code block.

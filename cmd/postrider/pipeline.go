@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/relay"
 )
 
 // pipeline is what the run command drives.
@@ -34,6 +37,41 @@ type pipelineSettings struct {
 }
 
 // newRelay connects the configuration to the relay.
-func newRelay(*config.Config, pipelineSettings) (pipeline, error) {
-	return nil, errors.New("the relay is not part of this build")
+func newRelay(cfg *config.Config, s pipelineSettings) (pipeline, error) {
+	r, err := relay.New(relay.Config{
+		Publisher:       cfg.Publisher.Name,
+		Replication:     cfg.ReplicationConfig(),
+		Router:          cfg.Router(),
+		Kafka:           cfg.PublisherConfig(),
+		ShutdownTimeout: time.Duration(cfg.Publisher.ShutdownTimeout),
+		Until:           relay.Until{LSN: s.UntilLSN, Now: s.UntilNow},
+		Abandon:         s.Abandon,
+		Log:             s.Log,
+		Registerer:      s.Registerer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return relayPipeline{r}, nil
 }
+
+// relayPipeline puts the relay's status into the words of the probes.
+type relayPipeline struct{ *relay.Relay }
+
+var _ pipeline = relayPipeline{}
+
+// Ready says in which phase the relay is while events cannot flow.
+func (p relayPipeline) Ready() error {
+	s := p.Relay.Status()
+	switch {
+	case s.Ready:
+		return nil
+	case s.WaitsFor != "":
+		return fmt.Errorf("%s: %s", s.Phase, s.WaitsFor)
+	default:
+		return errors.New(s.Phase)
+	}
+}
+
+// Status is relay.Status.
+func (p relayPipeline) Status() any { return p.Relay.Status() }
