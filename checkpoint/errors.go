@@ -33,8 +33,9 @@ func storeError(op, subject string, err error) error {
 		// unique_violation: one slot serves one publisher
 		e.Class = operr.Slot
 		e.Hint = "a slot of its own for each publisher"
-	case pg.Code == "25006":
-		// read_only_sql_transaction: a standby, or a primary on its way down
+	case pg.Code == "25006" || pg.Code == "55000":
+		// read_only_sql_transaction; object_not_in_prerequisite_state, which the WAL
+		// functions say in recovery: a standby that may be promoted
 		e.Transient = true
 		e.Hint = "target_session_attrs=read-write in postgres.connection"
 	default:
