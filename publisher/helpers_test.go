@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -235,4 +237,19 @@ func wantOrder(t *testing.T, records []*kgo.Record, key string, n int) {
 			t.Fatalf("key %s: event %d is %s, want %s", key, i, id, want)
 		}
 	}
+}
+
+// observeRetries sums retries_total over all causes.
+func observeRetries(p *Publisher) int {
+	ch := make(chan prometheus.Metric, 20)
+	p.metrics.retries.Collect(ch)
+	close(ch)
+	total := 0.0
+	for m := range ch {
+		var d dto.Metric
+		if m.Write(&d) == nil {
+			total += d.GetCounter().GetValue()
+		}
+	}
+	return int(total)
 }
