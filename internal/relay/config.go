@@ -57,6 +57,10 @@ type Timers struct {
 	Watch time.Duration
 	// StandbyLog is how often a waiting standby says so. Default 30 s.
 	StandbyLog time.Duration
+	// Start is how long a server or broker that cannot be reached is tried at the start
+	// of a run before that is an error; once a run has had a link it tries for ever.
+	// Default 10 s.
+	Start time.Duration
 	// BackoffMin and BackoffMax bound the pause before the next connection. Defaults 200 ms and 5 s.
 	BackoffMin time.Duration
 	BackoffMax time.Duration
@@ -73,6 +77,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Timers.Idle, 2*time.Second)
 	def(&c.Timers.Watch, 10*time.Second)
 	def(&c.Timers.StandbyLog, 30*time.Second)
+	def(&c.Timers.Start, 10*time.Second)
 	def(&c.Timers.BackoffMin, 200*time.Millisecond)
 	def(&c.Timers.BackoffMax, 5*time.Second)
 	if c.Holder == "" {

@@ -92,6 +92,7 @@ func (g *generation) run(ctx context.Context) error {
 	for {
 		l, err := g.open(ctx)
 		if err == nil {
+			g.relay.linked = true
 			pause.reset()
 			standby = standbyLog{}
 			err = l.serve(ctx)
@@ -116,8 +117,11 @@ func (g *generation) verdict(ctx context.Context, err error) (done bool, result 
 		return true, nil
 	case errors.Is(err, errAnew), errors.Is(err, checkpoint.ErrDiverged):
 		return true, fmt.Errorf("%w: %w", errAnew, err)
-	case errors.As(err, &busy), errors.Is(err, replication.ErrServerShutdown), errors.Is(err, checkpoint.ErrFenced):
-	case !operr.IsTransient(err):
+	case errors.As(err, &busy), errors.Is(err, checkpoint.ErrFenced):
+		g.relay.linked = true // a standby waits for as long as it takes
+	case !errors.Is(err, replication.ErrServerShutdown) && !operr.IsTransient(err):
+		return true, err
+	case !g.relay.linked && time.Since(g.relay.began) > g.cfg.Timers.Start:
 		return true, err
 	}
 	if ctx.Err() != nil {

@@ -243,10 +243,10 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 // they rest on has changed.
 func (l *link) resume(ctx context.Context, stored *checkpoint.Row, slot checkpoint.SlotState, sys checkpoint.System) error {
 	g := l.gen
-	held := g.row()
-	if stored == nil || stored.Confirmed != held.Confirmed || stored.Holder != g.cfg.Holder {
+	if !g.left(stored) {
 		return fmt.Errorf("%w: the checkpoint row is not as this process left it", errAnew)
 	}
+	held := *stored
 	if err := checkpoint.Continue(held, g.ledger.Position(), slot, sys); err != nil {
 		return fmt.Errorf("%w: %w", errAnew, err)
 	}
@@ -258,6 +258,14 @@ func (l *link) resume(ctx context.Context, stored *checkpoint.Row, slot checkpoi
 	g.setRow(row)
 	g.log.Info().Str(keySlot, slot.Name).Int("unacknowledged", g.ledger.Unresolved()).Msg("reconnected; holding the slot again")
 	return nil
+}
+
+// left says that the row is as this process left it. The answer to its last write may
+// have been lost with the connection: the row then stands further than is known here.
+func (g *generation) left(stored *checkpoint.Row) bool {
+	held := g.row()
+	return stored != nil && stored.Holder == g.cfg.Holder && stored.WalsenderPID == held.WalsenderPID &&
+		stored.Confirmed >= held.Confirmed && stored.Confirmed <= max(held.Confirmed, g.ledger.Position().EventFree)
 }
 
 // history reads the timeline history where the row is of another timeline (rule 2).
@@ -299,11 +307,22 @@ func (l *link) serve(ctx context.Context) error {
 	case refusal := <-g.halts:
 		return l.finish(refusal)
 	case err := <-g.publisher.Fatal():
-		l.intake.close()
-		return err
+		return l.giveUp(err)
 	case err := <-l.broken:
 		return err
 	}
+}
+
+// giveUp ends a run that cannot publish any more: what was acknowledged before is
+// stored and confirmed, as after any other end.
+func (l *link) giveUp(cause error) error {
+	l.intake.close()
+	ctx, stop := context.WithTimeout(context.Background(), closeTimeout)
+	defer stop()
+	if err := l.stopKeeper(ctx); err != nil {
+		l.gen.log.Warn().Err(err).Msg("the last position could not be stored")
+	}
+	return cause
 }
 
 // launch runs fn in a goroutine of the link; its error breaks the link.
@@ -322,7 +341,7 @@ func (l *link) launch(fn func(context.Context) error) {
 func (l *link) runStream(ctx context.Context) error {
 	h := &handler{
 		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, ctx: ctx,
-		roots: newRootFinder(l.gen.cfg.tables(), l.ancestors),
+		roots: newRootFinder(l.gen.cfg.tables(), l.gen.publications, l.ancestors),
 	}
 	if at := l.gen.row().Confirmed; at > l.slot.ConfirmedFlush {
 		// The row is durable proof; the slot was saved earlier (trap 9).

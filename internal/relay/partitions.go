@@ -2,11 +2,13 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -15,6 +17,10 @@ import (
 // under the leaves' own names.
 type rootFinder struct {
 	sources map[replication.Table]bool
+	// published are the tables that the catalog lists now; nil where all are published.
+	published map[replication.Table]bool
+	// leaves says that rows of a source may arrive under another table's name.
+	leaves bool
 	// query asks the server for the ancestors of a table, nearest first.
 	query func(ctx context.Context, oid uint32) ([]replication.Table, error)
 	mu    sync.Mutex
@@ -22,16 +28,33 @@ type rootFinder struct {
 	known map[uint32]replication.Table
 }
 
-func newRootFinder(tables []replication.Table, query func(context.Context, uint32) ([]replication.Table, error)) *rootFinder {
-	f := &rootFinder{sources: make(map[replication.Table]bool), query: query, known: make(map[uint32]replication.Table)}
+func newRootFinder(tables []replication.Table, pubs replication.Publications, query func(context.Context, uint32) ([]replication.Table, error)) *rootFinder {
+	f := &rootFinder{
+		sources: make(map[replication.Table]bool), published: make(map[replication.Table]bool),
+		query: query, known: make(map[uint32]replication.Table),
+	}
 	for _, t := range tables {
 		f.sources[t] = true
+	}
+	all := false
+	for _, p := range pubs {
+		all = all || p.AllTables
+		f.leaves = f.leaves || !p.ViaRoot
+		for _, t := range p.Tables {
+			f.published[t.Table] = true
+		}
+	}
+	if all {
+		f.published = nil
 	}
 	return f
 }
 
 // sourceOf gives the name under which rel is to be bound: its own, or that of the
-// source that it is a leaf of.
+// source that it is a leaf of. A table that was a leaf when its rows were written
+// and is none any more (detached or dropped since) cannot be told from somebody
+// else's table; where that is possible it is an error, since passing it over could
+// lose events.
 func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema, table string, err error) {
 	own := replication.Table{Schema: rel.Namespace, Name: rel.Name}
 	if f.sources[own] {
@@ -49,6 +72,13 @@ func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema,
 			return a.Schema, a.Name, nil
 		}
 	}
+	if f.leaves && f.published != nil && !f.published[own] {
+		return "", "", &operr.Error{
+			Class: operr.Postgres, Op: "route rows of", Subject: "table " + rel.String(),
+			Err:  errors.New("it came on the stream, is no source, and the publication does not list it now: it may be a partition of an outbox that was detached or dropped before its rows were published"),
+			Hint: "add it as a source if it held events, or attach it again; and publish_via_partition_root = true for partitioned outboxes",
+		}
+	}
 	return own.Schema, own.Name, nil
 }
 
@@ -64,9 +94,7 @@ func (f *rootFinder) source(rel *event.Relation) (schema, table string, ok bool)
 	return t.Schema, t.Name, ok
 }
 
-// ancestors walks pg_inherits upwards. A leaf that was detached or dropped
-// meanwhile has none, and its rows are not routed: with such maintenance, publish
-// via the partition root.
+// ancestors walks pg_inherits upwards.
 func ancestors(ctx context.Context, conn *pgx.Conn, oid uint32) ([]replication.Table, error) {
 	rows, err := conn.Query(ctx, `
 		WITH RECURSIVE up AS (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/publisher"
@@ -19,6 +20,9 @@ type Relay struct {
 	cfg     Config
 	metrics *metrics
 	state   state
+	// linked says that this run has held the slot; before, see Timers.Start.
+	linked bool
+	began  time.Time
 }
 
 // New checks the configuration. It does no I/O.
@@ -48,6 +52,7 @@ func configError(err error) error {
 // an *operr.Error; nil means that all that was received is published and confirmed.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.state.set(phaseStopped)
+	r.began = time.Now()
 	if err := r.probeKafka(ctx); err != nil {
 		return err
 	}
@@ -62,7 +67,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // probeKafka is the synchronous look at the brokers before anything starts. A
-// broker that is down heals; wrong credentials or an unknown host are said at once.
+// broker that is down is tried for Timers.Start; wrong credentials are said at once.
 func (r *Relay) probeKafka(ctx context.Context) error {
 	cfg := r.cfg.Kafka
 	cfg.Log = r.cfg.Log
@@ -77,9 +82,12 @@ func (r *Relay) probeKafka(ctx context.Context) error {
 		return configError(err)
 	}
 	pause := backoff{lo: r.cfg.Timers.BackoffMin, hi: r.cfg.Timers.BackoffMax}
-	for {
+	for began := time.Now(); ; {
 		err := p.Probe(ctx, rt.StaticTopics())
-		if err == nil || !operr.IsTransient(err) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil || !operr.IsTransient(err) || time.Since(began) > r.cfg.Timers.Start:
 			return err
 		}
 		r.state.waitFor(fmt.Sprintf("Kafka: %v", err))
