@@ -40,7 +40,7 @@ func (s *setup) result() setupResult {
 // run keeps the order: a publication that is younger than the slot makes the
 // stream fail at the rows between (trap 22).
 func (s *setup) run(ctx context.Context) error {
-	conn, err := replication.ConnectSQL(ctx, s.cfg.Postgres.ConnString(), "postrider setup")
+	conn, err := connectSQL(ctx, s.cfg, "setup")
 	if err != nil {
 		return err
 	}
