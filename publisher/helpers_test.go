@@ -253,3 +253,14 @@ func observeRetries(p *Publisher) int {
 	}
 	return int(total)
 }
+
+// admin is another client, for what a test does to the cluster.
+func admin(t *testing.T, brokers []string) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
