@@ -108,3 +108,15 @@ const (
 func secretEnv() []string {
 	return []string{"PG_PASSWORD=" + pgSecret, "KAFKA_PASSWORD=" + kafkaSecret}
 }
+
+// rewrite replaces a text in a file.
+func rewrite(t *testing.T, path, before, after string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), before) {
+		t.Fatalf("%s lacks %q: %v", path, before, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), before, after, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

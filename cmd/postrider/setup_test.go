@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,14 @@ func setupSteps(t *testing.T, args ...string) map[string]bool {
 		t.Fatalf("%v\n%s", err, r.out)
 	}
 	done := map[string]bool{}
+	var order []string
 	for _, s := range got.Steps {
 		done[s.What] = s.Done
+		order = append(order, s.What)
+	}
+	// The publication must be older than the slot (trap 22).
+	if slices.Index(order, "publication") > slices.Index(order, "slot") || order[0] != "schema" {
+		t.Errorf("order of the steps: %v", order)
 	}
 	return done
 }
