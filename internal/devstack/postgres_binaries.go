@@ -57,8 +57,8 @@ func installedPostgres(ctx context.Context) []postgresBinaries {
 		dirs = append(dirs, found...)
 	}
 	if path, err := exec.LookPath("initdb"); err == nil {
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
 	slices.Sort(dirs)

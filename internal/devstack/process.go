@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 	"time"
 )
+
+// errEnded stands for the exit status 0 of a server that should have gone on.
+var errEnded = errors.New("exit status 0")
 
 // command says how a child is started.
 type command struct {
@@ -134,7 +138,7 @@ func (p *process) waitReady(ctx context.Context, what, logFile string, probe fun
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended while starting (%v):\n%s", what, p.err, tail(logFile, 2000))
+			return fmt.Errorf("%s ended while starting: %w\n%s", what, cmp.Or(p.err, errEnded), tail(logFile, 2000))
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready (%w): %w\n%s", what, context.Cause(ctx), err, tail(logFile, 2000))
 		case <-tick.C:
