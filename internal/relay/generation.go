@@ -42,6 +42,8 @@ type generation struct {
 
 	halts   chan *event.Refusal
 	reached chan struct{}
+	// acked is a hint to the keeper: something was resolved.
+	acked chan struct{}
 
 	// heldMu covers held and eventsBefore: written by the one keeper, read by Status.
 	heldMu       sync.Mutex
@@ -62,6 +64,7 @@ func newGeneration(r *Relay) (*generation, error) {
 		registry: &scopedRegisterer{under: r.cfg.Registerer},
 		halts:    make(chan *event.Refusal, 1),
 		reached:  make(chan struct{}, 1),
+		acked:    make(chan struct{}, 1),
 	}
 	kafka := r.cfg.Kafka
 	kafka.Log = r.cfg.Log
@@ -183,6 +186,10 @@ func (g *generation) acknowledged(runs []publisher.Run) {
 	}
 	g.metrics.published.Add(float64(n))
 	g.relay.state.acknowledged(n)
+	select {
+	case g.acked <- struct{}{}:
+	default:
+	}
 }
 
 // refused takes a record that the broker will never accept.

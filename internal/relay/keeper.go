@@ -50,6 +50,7 @@ func (k *keeper) run(ctx context.Context) error {
 	if err := k.tolerate(k.look(ctx)); err != nil {
 		return err
 	}
+	var last time.Time
 	for {
 		var err error
 		select {
@@ -57,7 +58,16 @@ func (k *keeper) run(ctx context.Context) error {
 			return nil
 		case <-k.halt:
 			return nil
+		case <-k.gen.acked:
+			// After a pause the first progress is stored at once: where events are
+			// rare, a crash then repeats none.
+			if time.Since(last) < k.gen.cfg.Timers.Save {
+				continue
+			}
+			last = time.Now()
+			err = k.keep(ctx)
 		case <-save.C:
+			last = time.Now()
 			err = k.keep(ctx)
 		case <-watch.C:
 			err = k.look(ctx)
