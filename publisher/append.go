@@ -37,6 +37,10 @@ func (p *Publisher) Append(ctx context.Context, msg *event.Message, txn uint64) 
 		return nil
 	}
 	p.touch(l)
+	select {
+	case p.unflushed <- struct{}{}:
+	default: // the usual case: the loop sleeps with a token waiting
+	}
 	return nil
 }
 
@@ -47,12 +51,6 @@ func (p *Publisher) touch(l *lane) {
 	}
 	l.dirty = true
 	p.dirty = append(p.dirty, l)
-	if len(p.dirty) == 1 {
-		select {
-		case p.unflushed <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // Flush is a hint that the input is used up for now: idle partitions send at

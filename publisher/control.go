@@ -127,7 +127,7 @@ func (c *control) askAddr(ctx context.Context, addr string, req protocol.Message
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		reused := l.conn != nil && l.conn.served > 0
+		reused := l.conn != nil
 		msg, err := c.exchange(ctx, l, addr, req)
 		if err == nil || !reused {
 			return msg, err

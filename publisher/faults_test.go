@@ -45,11 +45,13 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return c, nil
 }
 
-// breakAll cuts every connection that there is.
+// breakAll closes every connection that there is, as a broker does with idle ones:
+// the next write still succeeds, the read after it finds the end.
 func (l *line) breakAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.all {
+		c.broken.Store(true)
 		_ = c.Close()
 	}
 	l.all = nil
@@ -57,11 +59,15 @@ func (l *line) breakAll() {
 
 type wireConn struct {
 	net.Conn
-	line *line
-	lose bool
+	line   *line
+	lose   bool
+	broken atomic.Bool
 }
 
 func (c *wireConn) Write(b []byte) (int, error) {
+	if c.broken.Load() {
+		return len(b), nil
+	}
 	if c.line.down.Load() {
 		_ = c.Close()
 		return 0, io.ErrClosedPipe
@@ -74,9 +80,20 @@ func (c *wireConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// SetDeadline works on a connection that only the broker has closed.
+func (c *wireConn) SetDeadline(t time.Time) error {
+	if c.broken.Load() {
+		return nil
+	}
+	return c.Conn.SetDeadline(t)
+}
+
 // Read loses the answer only after it has arrived: the broker has appended.
 func (c *wireConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if c.broken.Load() {
+		return 0, io.EOF
+	}
 	if c.lose {
 		_ = c.Close()
 		return 0, io.EOF

@@ -111,7 +111,8 @@ func (s *producerState) acknowledge(base int64, count int32) (reset bool) {
 }
 
 // AcknowledgedLostError says that the cluster lost records that it had
-// acknowledged, as after an unclean leader election.
+// acknowledged, as after an unclean leader election, or when the topic was deleted
+// and made anew.
 type AcknowledgedLostError struct {
 	Topic     string
 	Partition int32
@@ -161,7 +162,7 @@ func (p *Publisher) answerQuestion(ctx context.Context, l *lane, via int32) erro
 	if s.ackedEnd >= 0 && end < s.ackedEnd {
 		return &operr.Error{
 			Class: operr.Kafka, Op: "publish to", Subject: fmt.Sprintf("topic %s partition %d", l.topic.name, l.partition),
-			Hint: "publish the lost events again with `postrider replay`; set unclean.leader.election.enable=false",
+			Hint: "publish the lost events again with `postrider replay`; set unclean.leader.election.enable=false; was the topic recreated?",
 			Err:  &AcknowledgedLostError{Topic: l.topic.name, Partition: l.partition, Acknowledged: s.ackedEnd - 1, End: end},
 		}
 	}

@@ -101,6 +101,9 @@ func (s *sender) address() string {
 type worker struct {
 	s    *sender
 	conn *conn
+	// fresh: the connection was made for the request that follows. An older one may have been closed
+	// by the broker for being idle, which is no sign of trouble.
+	fresh bool
 }
 
 // flight is a lane's batch in a request.
@@ -186,7 +189,7 @@ func (w *worker) connect(ctx context.Context) bool {
 	if w.conn != nil && w.conn.stale(time.Now()) {
 		w.hangUp()
 	}
-	if w.conn != nil {
+	if w.fresh = w.conn == nil; !w.fresh {
 		return true
 	}
 	s := w.s
@@ -387,12 +390,11 @@ func (w *worker) exchange(flights []*flight) {
 	}
 	p.requests.Add(1)
 	p.metrics.requests.Inc()
-	reused := w.conn.served > 0
 	msg, err := w.conn.roundTrip(now.Add(p.cfg.ProduceTimeout+p.cfg.RequestTimeout), s.request(flights))
 	took := time.Since(now)
 	if err != nil {
 		w.hangUp()
-		s.unanswered(flights, err, reused && hungUp(err))
+		s.unanswered(flights, err, !w.fresh && hungUp(err))
 		return
 	}
 	p.metrics.requestSeconds.Observe(took.Seconds())

@@ -43,8 +43,6 @@ type conn struct {
 	pc   *protocol.Conn
 	// expires is when the broker wants to see credentials again (KIP-368); zero for never.
 	expires time.Time
-	// served counts answers: an error on a connection that served before may be an idle connection's end.
-	served int
 }
 
 var errTransportClosed = errors.New("publisher is closed")
@@ -201,12 +199,7 @@ func (c *conn) roundTrip(deadline time.Time, req protocol.Message) (protocol.Mes
 	if err := c.pc.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
-	res, err := c.pc.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	c.served++
-	return res, nil
+	return c.pc.RoundTrip(req)
 }
 
 // stale says that the connection should be replaced before its next use.
