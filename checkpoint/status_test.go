@@ -115,7 +115,7 @@ func (s *server) stillWaits(t *testing.T, w waiter) {
 	for range 2 {
 		now := s.text(t, "SELECT clock_timestamp()")
 		testkit.EventuallyTrue(t, 10*time.Second, "the waiter looks again", func() bool {
-			return len(w.out) > 0 || s.text(t, "SELECT query_start > $1::text::timestamptz AND state = 'idle' FROM pg_stat_activity WHERE pid = $2", now, int32(w.pid)) == "true"
+			return len(w.out) > 0 || s.text(t, "SELECT coalesce(query_start > $1::text::timestamptz, false) AND state = 'idle' FROM pg_stat_activity WHERE pid = $2", now, int32(w.pid)) == "true"
 		})
 	}
 	if len(w.out) > 0 {
