@@ -198,7 +198,7 @@ func TestBlockedSlotCreation(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := runBinary(t, nil, "setup", "--create-outbox", "--lock-timeout", "300ms", "--config", path)
-	r.expect(t, operr.Slot.ExitCode(), fmt.Sprintf("pid %d", conn.PgConn().PID()), "no slot was left behind", "Try: ")
+	r.expect(t, operr.Slot.ExitCode(), fmt.Sprintf("pid %d", conn.PgConn().PID()), "not done within 300ms", "no slot was left behind", "Try: ")
 	if got := scalar(t, db, `SELECT count(*)::text FROM pg_replication_slots`); got != "0" {
 		t.Errorf("%s slots were left behind", got)
 	}

@@ -19,12 +19,13 @@ import (
 type decoder struct {
 	*report
 	lookup func(string) (string, bool)
-	// depth and visits bound the walk: an alias may contain itself, or repeat
-	// what repeats something else.
-	depth, visits int
+	// visits bounds the walk: an alias may repeat what repeats something else. Its
+	// depth is that of the structs, none of which holds itself.
+	visits int
 }
 
-const maxDepth, maxVisits = 64, 20_000
+// maxVisits is that of some thousand sources.
+const maxVisits = 100_000
 
 // textDecoder is a type that is written as one scalar.
 type textDecoder interface {
@@ -77,11 +78,6 @@ func (r *report) syntax(err error) {
 }
 
 func (d *decoder) value(node *yaml.Node, out reflect.Value, path string) {
-	if d.depth++; d.depth > maxDepth {
-		d.unreadable(node.Line, path, "is nested too deeply")
-		return
-	}
-	defer func() { d.depth-- }()
 	if d.visits++; d.visits > maxVisits {
 		if d.visits == maxVisits+1 {
 			d.unreadable(node.Line, path, "has too many values, counting aliases")
