@@ -191,6 +191,9 @@ func (s *Server) startError() *pgproto3.ErrorResponse {
 
 func (s *Server) stream(c net.Conn, backend *pgproto3.Backend) {
 	backend.Send(&pgproto3.CopyBothResponse{})
+	if backend.Flush() != nil {
+		return
+	}
 	conn := newConn(c, backend)
 	s.wg.Go(conn.read)
 	s.opts.Script(conn)
