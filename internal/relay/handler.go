@@ -113,8 +113,8 @@ func (h *handler) Commit(_, end event.LSN, _ time.Time) error {
 
 func (h *handler) KeepAlive(walEnd event.LSN) {
 	// Not behind the tap: a keepalive says nothing about events that were not
-	// handed on, since the ledger counts it only when nothing is open.
-	h.gen.ledger.KeepAlive(walEnd)
+	// handed on, since it counts only when nothing is open.
+	h.gate.KeepAlive(walEnd)
 	h.gen.progressed(walEnd)
 }
 
