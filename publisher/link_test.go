@@ -211,10 +211,10 @@ func TestIdleConnectionsAreClosedByTheBroker(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "t"))
 	var l line
-	r := newRig(t, c.ListenAddrs(), func(cfg *Config) { cfg.Dial, cfg.RetryBackoff, cfg.RetryBackoffMax = l.dial, time.Minute, time.Minute })
+	r := newRig(t, c.ListenAddrs(), func(cfg *Config) { cfg.Dial = l.dial })
 	for n := range 20 {
 		r.append(message("t", "k", n), 1)
-		r.drain() // a pause of a minute would fail here
+		r.drain()
 		l.breakAll()
 	}
 	if got := observeRetries(r.p); got > 20 {
