@@ -54,6 +54,7 @@ func FuzzDebezium(f *testing.F) {
 		f.Add(b.oid, int32(-1), "1")
 		f.Add(b.array, int32(10<<16|2+4), `{1,"a\"b",NULL}`)
 	}
+	f.Add(uint32(20), int32(-1), "00")
 	f.Fuzz(func(t *testing.T, oid uint32, mod int32, text string) {
 		typ := newTypeTable().lookup(oid, mod)
 		if debeziumSupports(typ) != "" {

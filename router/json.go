@@ -108,7 +108,7 @@ func isJSONNumber(text []byte) bool {
 }
 
 func appendInt(dst, text []byte) ([]byte, string) {
-	if _, ok := parseInt(text); !ok {
+	if _, ok := parseInt(text); !ok || !isJSONNumber(text) {
 		return dst, "is no integer"
 	}
 	return append(dst, text...), ""

@@ -214,6 +214,24 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A regex must match the whole value, and NULL matches no condition.
+func TestWholeValueAndNull(t *testing.T) {
+	t.Parallel()
+	rel := relation("outbox", fixtureColumns)
+	refuseOne(t, event.ReasonNoRoute, regexSource(`a(b)`, `$1`), rel, someID, "xab", "1", "x", "1", nil)
+	empty := ""
+	for _, m := range []Match{{Exact: &empty}, {Glob: "*"}, {Regex: "^$"}} {
+		m.Field = "event_type"
+		s := fixture()
+		s.Routes = []Route{{Match: []Match{m}, Topic: "matched"}, {Topic: "rest"}}
+		for value, want := range map[any]string{nil: "rest", "": "matched"} {
+			if msg := routeOne(t, s, rel, someID, "order", "1", value, "1", nil); msg.Topic != want {
+				t.Errorf("%+v on %v: %s", m, value, msg.Topic)
+			}
+		}
+	}
+}
+
 // What is not routed is what has no source, and nothing else: a row that was never
 // bound is refused, not lost (trap 17).
 func TestUnknownTables(t *testing.T) {

@@ -76,6 +76,29 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// Two combinations of values never share a remembered topic.
+func TestCacheKeysDiffer(t *testing.T) {
+	t.Parallel()
+	value := rapid.SampledFrom([]any{nil, "", "a", "b", "ab", "\x00", "\x01", "\x02a", strings.Repeat("a", 127)})
+	combination := rapid.SliceOfN(value, 3, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := combination.Draw(t, "a"), combination.Draw(t, "b")
+		keyA, _ := appendCacheKey(nil, cells(a))
+		keyB, _ := appendCacheKey(nil, cells(b))
+		if bytes.Equal(keyA, keyB) != (fmt.Sprintf("%#v", a) == fmt.Sprintf("%#v", b)) {
+			t.Fatalf("%q and %q have the keys %q and %q", a, b, keyA, keyB)
+		}
+	})
+}
+
+func cells(values []any) (out []cell) {
+	for _, v := range values {
+		text, ok := v.(string)
+		out = append(out, cell{data: []byte(text), null: !ok})
+	}
+	return out
+}
+
 // The memory of what was seen is bounded, whatever the rows bring.
 func TestCachesAreBounded(t *testing.T) {
 	t.Parallel()
