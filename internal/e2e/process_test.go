@@ -179,3 +179,13 @@ func pick[T any](small, full T) T {
 	}
 	return small
 }
+
+// countInLog counts the lines of a server's log that hold a text.
+func countInLog(t *testing.T, path, text string) int {
+	t.Helper()
+	log, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), text)
+}
