@@ -137,7 +137,7 @@ func (c *control) askAddr(ctx context.Context, addr string, req protocol.Message
 
 // exchange uses the link's connection, or opens it. l.mu is held.
 func (c *control) exchange(ctx context.Context, l *link, addr string, req protocol.Message) (protocol.Message, error) {
-	if l.conn != nil && l.conn.stale(time.Now()) {
+	if l.conn != nil && l.conn.stale(time.Now(), time.Time{}) {
 		l.conn.close()
 		l.conn = nil
 	}

@@ -72,7 +72,10 @@ func lostProducerState(t *testing.T, code *kerr.Error, unanswered bool) {
 	if unanswered {
 		until(t, "a lost answer", func() bool { return observeRetries(r.p) > 0 })
 	}
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: code})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: code, Count: -1, When: func(kreq kmsg.Request) bool {
+		var b kmsg.RecordBatch
+		return b.ReadFrom(kreq.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records) == nil && b.ProducerEpoch == 0
+	}})
 	l.cut.Store(nil)
 	at(0, 3)
 	r.drain()

@@ -43,6 +43,7 @@ type sender struct {
 	notBefore   time.Time // throttled, or down
 	failures    int       // in a row, of the connection
 	limit       int       // bytes of a request; shrinks while shared requests kill connections
+	suspect     time.Time // connections made before are replaced: the broker closes idle ones
 	auth        grace
 }
 
@@ -186,7 +187,7 @@ func (s *sender) pause(ctx context.Context) bool {
 // connect makes sure of a connection. While the broker is down one worker tries
 // and the others wait for its result; lanes stay queued and lose no attempt.
 func (w *worker) connect(ctx context.Context) bool {
-	if w.conn != nil && w.conn.stale(time.Now()) {
+	if w.conn != nil && w.conn.stale(time.Now(), w.s.suspectTime()) {
 		w.hangUp()
 	}
 	if w.fresh = w.conn == nil; !w.fresh {
@@ -214,6 +215,12 @@ func (w *worker) connect(ctx context.Context) bool {
 	s.auth.clear()
 	s.mu.Unlock()
 	return true
+}
+
+func (s *sender) suspectTime() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.suspect
 }
 
 func (w *worker) hangUp() {
@@ -440,7 +447,9 @@ func (s *sender) unanswered(flights []*flight, err error, idleEnd bool) {
 		return
 	}
 	s.mu.Lock()
-	if len(flights) > 1 && !idleEnd {
+	if idleEnd {
+		s.suspect = time.Now()
+	} else if len(flights) > 1 {
 		// A request that the broker does not even read (socket.request.max.bytes) must get smaller.
 		s.limit /= 2
 	}

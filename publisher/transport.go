@@ -41,6 +41,7 @@ type conn struct {
 	t    *transport
 	addr string
 	pc   *protocol.Conn
+	made time.Time
 	// expires is when the broker wants to see credentials again (KIP-368); zero for never.
 	expires time.Time
 }
@@ -79,7 +80,7 @@ func (t *transport) handshake(ctx context.Context, nc net.Conn, addr string) (*c
 			return nil, t.dialError("negotiate TLS with", addr, "check tls.ca, the certificate's names, and that this port speaks TLS", err)
 		}
 	}
-	c := &conn{t: t, addr: addr, pc: protocol.NewConn(nc, t.clientID)}
+	c := &conn{t: t, addr: addr, made: time.Now(), pc: protocol.NewConn(nc, t.clientID)}
 	if err := c.negotiate(); err != nil {
 		return nil, t.dialError("negotiate versions with", addr, "check whether the broker's port wants TLS, and that it is Kafka 0.11 or later", err)
 	}
@@ -202,8 +203,11 @@ func (c *conn) roundTrip(deadline time.Time, req protocol.Message) (protocol.Mes
 	return c.pc.RoundTrip(req)
 }
 
-// stale says that the connection should be replaced before its next use.
-func (c *conn) stale(now time.Time) bool { return !c.expires.IsZero() && now.After(c.expires) }
+// stale says that the connection should be replaced before its next use: its
+// credentials expire, or it was made before a time from which on all are suspect.
+func (c *conn) stale(now, suspect time.Time) bool {
+	return !c.expires.IsZero() && now.After(c.expires) || c.made.Before(suspect)
+}
 
 func (c *conn) close() {
 	_ = c.pc.Close()
