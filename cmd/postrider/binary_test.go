@@ -24,7 +24,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder in the temporary one
+	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "postrider")
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build postrider: %v\n%s", err, out)

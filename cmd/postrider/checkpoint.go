@@ -24,7 +24,7 @@ func withSQL(ctx context.Context, cfg *config.Config, command string, use func(*
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // what was asked has been answered
+	defer conn.Close(context.WithoutCancel(ctx))
 	return use(conn)
 }
 

@@ -192,7 +192,7 @@ func (p *process) get(path string) (int, string) {
 	if err != nil {
 		return 0, err.Error()
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end
+	defer res.Body.Close()
 	body, _ := io.ReadAll(res.Body)
 	return res.StatusCode, string(body)
 }
@@ -216,7 +216,7 @@ func (p *process) unconfirmed() {
 			Unconfirmed int `json:"unconfirmed_events"`
 		}
 		if err := json.Unmarshal([]byte(body), &status); err != nil || status.Unconfirmed == 0 {
-			return fmt.Errorf("nothing is unconfirmed: %v %s", err, body)
+			return errors.Join(err, errors.New("nothing is unconfirmed: "+body))
 		}
 		return nil
 	})

@@ -45,7 +45,7 @@ func (s *setup) run(ctx context.Context) error {
 		return err
 	}
 	s.conn = conn
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // every step has been answered
+	defer conn.Close(context.WithoutCancel(ctx))
 	lockTimeout := fmt.Sprintf("%dms", s.opts.lockTimeout.Milliseconds())
 	if _, err := conn.Exec(ctx, "SELECT set_config('lock_timeout', $1, false)", lockTimeout); err != nil {
 		return s.failed("set lock_timeout", "", err)

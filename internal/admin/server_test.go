@@ -44,7 +44,7 @@ func get(t *testing.T, s *Server, method, path string) (code int, contentType, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end
+	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
