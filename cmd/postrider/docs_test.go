@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/demo"
 )
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
@@ -92,6 +93,7 @@ var jsonDocuments = map[string]any{
 	"postrider checkpoint show": checkpoint.Status{},
 	"postrider checkpoint wait": checkpoint.WaitResult{},
 	"postrider config check":    configCheckResult{},
+	"postrider demo":            demo.Result{},
 	"postrider setup":           setupResult{},
 	"postrider version":         versionInfo{},
 }
