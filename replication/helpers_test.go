@@ -28,7 +28,9 @@ type recorder struct {
 	walEnds []event.LSN
 	ignored map[string]int
 	drained int
-	news    chan struct{}
+	// drainedAt is how many commits there were when the input was last used up.
+	drainedAt int
+	news      chan struct{}
 
 	// onInsert and onKeepAlive run without the lock, after recording.
 	onInsert    func(*event.Row) error
@@ -121,6 +123,7 @@ func (r *recorder) KeepAlive(walEnd event.LSN) {
 func (r *recorder) InputDrained() {
 	r.mu.Lock()
 	r.drained++
+	r.drainedAt = len(r.ends)
 	r.mu.Unlock()
 	r.tell()
 }
