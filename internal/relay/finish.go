@@ -3,9 +3,11 @@ package relay
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/publisher"
 )
 
 // finish ends a run in order: stop reading, drain what was handed over, store and
@@ -19,6 +21,9 @@ func (l *link) finish(refusal *event.Refusal) error {
 	ctx, stop := l.drainContext()
 	defer stop()
 	drained := l.drain(ctx)
+	if refusal == nil {
+		refusal = l.refusedMeanwhile(drained)
+	}
 
 	closing, stopClosing := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer stopClosing()
@@ -56,6 +61,29 @@ func (l *link) drain(ctx context.Context) error {
 	case err := <-l.gen.publisher.Fatal():
 		cancel(err)
 		return errors.Join(err, <-result)
+	}
+}
+
+// refusalWait bounds the moment between a lane's stop at a refused event and the word of it.
+const refusalWait = time.Second
+
+// refusedMeanwhile gives the refusal that came up while the run was ending already,
+// after a signal or at its target: that is a halt all the same.
+func (l *link) refusedMeanwhile(drained error) *event.Refusal {
+	select {
+	case refusal := <-l.gen.halts:
+		return refusal
+	default:
+	}
+	var left *publisher.DrainError
+	if !errors.As(drained, &left) || left.Stuck == 0 || left.Err != nil {
+		return nil
+	}
+	select {
+	case refusal := <-l.gen.halts:
+		return refusal
+	case <-time.After(refusalWait):
+		return nil
 	}
 }
 
