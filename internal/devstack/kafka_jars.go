@@ -48,13 +48,17 @@ func kafkaJars(ctx context.Context, version string) (string, error) {
 		if err := os.WriteFile(filepath.Join(scratch, "pom.xml"), pom, 0o644); err != nil {
 			return err
 		}
-		return command{
+		err = command{
 			name: mvn, dir: scratch, env: os.Environ(),
 			args: []string{
 				"-q", "-B", "dependency:copy-dependencies", "-Dkafka.version=" + version,
 				"-DoutputDirectory=" + dir, "-DincludeScope=runtime",
 			},
 		}.run(ctx)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNoKafka, err)
+		}
+		return nil
 	})
 }
 

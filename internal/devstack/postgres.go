@@ -23,7 +23,7 @@ const Superuser = "postgres"
 
 // startTimeout bounds how long a server may take until it answers: a second
 // usually, many when other work has the machine.
-const startTimeout = 60 * time.Second
+const startTimeout = 2 * time.Minute
 
 // StopMode is PostgreSQL's own word for how hard to stop.
 type StopMode string

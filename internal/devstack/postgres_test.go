@@ -10,12 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/postrider/postrider/internal/devstack"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func startPostgres(t *testing.T, opts devstack.PostgresOptions) *devstack.Postgres {
 	t.Helper()

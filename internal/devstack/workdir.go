@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -94,14 +95,22 @@ func startJanitor(path string) (*janitor, error) {
 		w.Close()
 		return nil, fmt.Errorf("start the shell that removes temporary folders: %w", err)
 	}
-	return &janitor{stdin: w, cmd: cmd}, nil
+	j := &janitor{stdin: w, cmd: cmd}
+	onDuty.Store(j, true)
+	return j, nil
 }
+
+// onDuty holds every janitor that waits. A server that nobody refers to any
+// more still runs; without this the garbage collector would close the pipe, and
+// the janitor would take that for our death.
+var onDuty sync.Map
 
 // dismiss ends the janitor after the folder is gone.
 func (j *janitor) dismiss() {
 	if j.cmd.ProcessState != nil {
 		return
 	}
+	onDuty.Delete(j)
 	j.stdin.Close()
 	timer := time.AfterFunc(15*time.Second, func() { _ = j.cmd.Process.Kill() })
 	defer timer.Stop()
