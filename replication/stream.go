@@ -99,6 +99,27 @@ func (st *Stream) Run(ctx context.Context, startConfirmed event.LSN, h Handler) 
 	}
 }
 
+// EarlyError is for a caller that finds, right after Start, that the slot is not
+// held by this connection any more: the walsender has ended, and its last words
+// wait to be read. It drops what came before them, so that Run is of no use
+// afterwards; nil means that the server said nothing before ctx ended.
+func (st *Stream) EarlyError(ctx context.Context) error {
+	st.source.ctx = ctx
+	defer context.AfterFunc(ctx, st.source.interrupt)()
+	for {
+		kind, body, err := st.reader.Next()
+		if err == nil && kind != 'd' {
+			err = st.outOfBand(kind, body)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return classify("read stream of", st.subject(), err)
+		}
+	}
+}
+
 func (st *Stream) begin(startConfirmed event.LSN) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -1,0 +1,436 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/internal/devstack"
+	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/internal/testkit"
+)
+
+// privateDB is a database on a server of its own, for what would disturb others.
+func privateDB(t *testing.T, settings map[string]string) (*devstack.Postgres, *testkit.DB) {
+	t.Helper()
+	srv := testkit.PrivatePostgres(t, devstack.PostgresOptions{Settings: settings})
+	return srv, testkit.NewDB(t, srv.DSN())
+}
+
+// problemsOf gives each problem as "subject: cause".
+func problemsOf(problems []*operr.Error) (lines []string) {
+	for _, p := range problems {
+		lines = append(lines, p.Error())
+	}
+	return lines
+}
+
+// case C34, trap 22, trap 25: the start checks name each thing that is wrong, all of
+// them at once, each with what to do.
+func TestCheckNamesEveryProblem(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	other := testkit.Postgres(t)
+	conn := db.Conn(t)
+	db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox(id text); CREATE TABLE stray(id text); CREATE UNLOGGED TABLE unlogged(id text);
+		CREATE PUBLICATION %[1]s FOR TABLE outbox; CREATE PUBLICATION %[1]s_noinsert FOR TABLE stray WITH (publish = 'update')`, db.Publication))
+	newSlot(t, other)
+	ok := CheckConfig{Publications: []string{db.Publication}, Tables: []Table{{"public", "outbox"}}}
+	if problems := Check(within(t), conn, ok); len(problems) != 0 {
+		t.Fatal(problemsOf(problems))
+	}
+	got := Check(within(t), conn, CheckConfig{
+		Slot: other.Slot, Publications: []string{db.Publication, db.Publication + "_noinsert", strings.ToUpper(db.Publication)},
+		Tables: []Table{{"public", "outbox"}, {"public", "stray"}, {"public", "Outbox"}, {"public", "unlogged"}},
+	})
+	wantLines(t, problemsOf(got),
+		fmt.Sprintf(`check publication %q: it does not publish inserts`, db.Publication+"_noinsert"),
+		fmt.Sprintf(`check publication %q: it does not exist in this database`, strings.ToUpper(db.Publication)),
+		`check publication of table public.stray: no configured publication publishes its inserts`,
+		`check table public.Outbox: it does not exist in this database`,
+		`check table public.unlogged: it is unlogged or temporary: its rows are not in the WAL`,
+		fmt.Sprintf(`check slot %q: it belongs to database %q, the connection is to %q`, other.Slot, other.Name, db.Name))
+	for _, p := range got {
+		if p.Hint == "" || p.Transient {
+			t.Errorf("no hint, or transient: %v", p)
+		}
+	}
+	if got[5].Class != operr.Slot || got[0].Class != operr.Postgres {
+		t.Error("wrong classes")
+	}
+}
+
+func TestCheckSlots(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	db.Exec(t, fmt.Sprintf(`SELECT pg_create_physical_replication_slot('%s_phys')`, db.Slot))
+	t.Cleanup(func() { db.Exec(t, fmt.Sprintf(`SELECT pg_drop_replication_slot('%s_phys')`, db.Slot)) })
+	conn := db.Conn(t)
+	for name, want := range map[string]string{"_phys": "it is a physical slot", "_none": "it does not exist"} {
+		got := Check(within(t), conn, CheckConfig{Slot: db.Slot + name})
+		if len(got) != 1 || got[0].Class != operr.Slot || !strings.Contains(got[0].Error(), want) || got[0].Hint == "" {
+			t.Errorf("%s: %v", name, problemsOf(got))
+		}
+	}
+	plugin := SlotInfo{Name: "s", Exists: true, Logical: true, Plugin: "test_decoding", Database: "d"}
+	if p := plugin.Problem("d"); p == nil || !strings.Contains(p.Error(), "output plugin is test_decoding") {
+		t.Error(p)
+	}
+	temporary := SlotInfo{Name: "s", Exists: true, Logical: true, Plugin: Plugin, Database: "d", Temporary: true}
+	if p := temporary.Problem("d"); p == nil {
+		t.Error("a temporary slot was accepted")
+	}
+	invalid := SlotInfo{Name: "s", Exists: true, Logical: true, Plugin: Plugin, Database: "d", WALStatus: "reserved", InvalidationReason: "rows_removed"}
+	if p := invalid.Problem("d"); p == nil || !strings.Contains(p.Error(), "rows_removed") {
+		t.Error(p)
+	}
+}
+
+// The role needs REPLICATION; without it the check says so, and so does Connect.
+func TestRoleWithoutReplication(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	role := testkit.Unique(t)
+	db.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() { db.Exec(t, "DROP ROLE "+role) })
+	conn, err := ConnectSQL(within(t), db.As(role, "secret"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	got := Check(within(t), conn, CheckConfig{})
+	if len(got) != 1 || !strings.Contains(got[0].Hint, "ALTER ROLE") || !strings.Contains(got[0].Error(), "REPLICATION") {
+		t.Fatal(problemsOf(got))
+	}
+	for _, password := range []string{"secret", "wrong"} {
+		_, err = Connect(within(t), Config{ConnString: db.As(role, password), Slot: "s", Publications: []string{"p"}})
+		if err == nil || operr.ClassOf(err) != operr.Postgres || operr.IsTransient(err) || operr.HintOf(err) == "" {
+			t.Fatalf("%s: %v, hint %q", password, err, operr.HintOf(err))
+		}
+	}
+}
+
+func TestMissingDatabaseAndServer(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	_, err := ConnectSQL(within(t), strings.Replace(db.DSN, db.Name, "no_such_database", 1), "test")
+	if err == nil || operr.IsTransient(err) || operr.HintOf(err) == "" {
+		t.Fatalf("%v, hint %q", err, operr.HintOf(err))
+	}
+	_, err = ConnectSQL(within(t), "postgres://u@127.0.0.1:1/d?sslmode=disable", "test")
+	if !operr.IsTransient(err) {
+		t.Fatal(err)
+	}
+}
+
+func TestCheckWALLevel(t *testing.T) {
+	t.Parallel()
+	_, db := privateDB(t, map[string]string{"wal_level": "replica"})
+	got := Check(within(t), db.Conn(t), CheckConfig{})
+	if len(got) != 1 || !strings.Contains(got[0].Error(), "wal_level is replica") || !strings.Contains(got[0].Hint, "restart") {
+		t.Fatal(problemsOf(got))
+	}
+	_, err := CreateSlot(within(t), db.Conn(t), SlotSpec{ConnString: db.DSN, Slot: db.Slot})
+	if err == nil || operr.IsTransient(err) || !strings.Contains(operr.HintOf(err), "wal_level") {
+		t.Fatalf("%v, hint %q", err, operr.HintOf(err))
+	}
+}
+
+// case C32, trap 10: a lost slot says what it was confirmed to, and what to do.
+func TestLostSlot(t *testing.T) {
+	t.Parallel()
+	_, db := privateDB(t, map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB"})
+	db.Exec(t, "CREATE TABLE outbox(id text)")
+	publish(t, db, "outbox")
+	conn := db.Conn(t)
+	for i := 0; ; i++ {
+		db.Exec(t, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000)); SELECT pg_switch_wal(); CHECKPOINT")
+		slot, err := ReadSlot(within(t), conn, db.Slot)
+		if err != nil || i == 50 {
+			t.Fatalf("%+v, %v", slot, err)
+		}
+		if !slot.HasSafeWALSize && !slot.Lost() {
+			t.Fatalf("max_slot_wal_keep_size bounds the slot: %+v", slot)
+		}
+		if slot.Lost() {
+			break
+		}
+	}
+	slot, _ := ReadSlot(within(t), conn, db.Slot)
+	got := Check(within(t), conn, CheckConfig{Slot: db.Slot})
+	if len(got) != 1 || got[0].Class != operr.Slot || got[0].Transient {
+		t.Fatal(problemsOf(got))
+	}
+	for _, want := range []string{db.Slot, "wal_status=lost", slot.ConfirmedFlush.String(), "may be missing"} {
+		if !strings.Contains(got[0].Error(), want) {
+			t.Errorf("%q does not say %q", got[0], want)
+		}
+	}
+	s, err := Connect(within(t), Config{ConnString: db.DSN, Slot: db.Slot, Publications: []string{db.Publication}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	if _, err := s.Start(within(t)); operr.ClassOf(err) != operr.Slot || operr.IsTransient(err) || operr.HintOf(err) != hintSlotLost {
+		t.Fatalf("%v, hint %q", err, operr.HintOf(err))
+	}
+}
+
+// case C34 (a), trap 22: rows from before the publication end the stream with the order
+// explained; not a loop.
+func TestPublicationAfterSlot(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	db.Exec(t, "CREATE TABLE outbox(id text)")
+	newSlot(t, db)
+	db.Exec(t, "INSERT INTO outbox VALUES ('early'); CREATE PUBLICATION "+db.Publication+" FOR TABLE outbox; INSERT INTO outbox VALUES ('late')")
+	for name, end := range map[string]func(*Stream) error{
+		"Run":        func(st *Stream) error { return st.Run(within(t), 1, &nopHandler{}) },
+		"EarlyError": func(st *Stream) error { return st.EarlyError(within(t)) },
+	} {
+		s, err := Connect(within(t), Config{ConnString: db.DSN, Slot: db.Slot, Publications: []string{db.Publication}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := s.Start(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = end(st)
+		if operr.IsTransient(err) || operr.HintOf(err) != hintPublication {
+			t.Errorf("%s: %v, hint %q", name, err, operr.HintOf(err))
+		}
+		_ = st.Close(within(t))
+		testkit.Eventually(t, patience, func() error {
+			if slot, err := ReadSlot(within(t), db.Conn(t), db.Slot); err != nil || slot.Active {
+				return fmt.Errorf("still active (%v)", err)
+			}
+			return nil
+		})
+	}
+}
+
+// case C34 (b), rule 7: the catalog tells of every change that could hide rows, and
+// only of those.
+func TestPublicationWatch(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	p := db.Publication
+	db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox(id int PRIMARY KEY, payload text); CREATE TABLE other(id int); CREATE TABLE parted(id int) PARTITION BY RANGE (id);
+		CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (10); CREATE PUBLICATION %s FOR TABLE outbox, parted WITH (publish = 'insert')`, p))
+	conn := db.Conn(t)
+	read := func() Publications {
+		t.Helper()
+		pubs, err := ReadPublications(within(t), conn, []string{p, "absent"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pubs
+	}
+	tables := []Table{{"public", "outbox"}, {"public", "parted"}}
+	accepted := read()
+	steps := []struct{ sql, want string }{
+		{"ALTER TABLE outbox ADD COLUMN extra int", ""},
+		{"ALTER PUBLICATION %s ADD TABLE other", ""},
+		{"ALTER PUBLICATION %s DROP TABLE other", ""},
+		{"CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (10) TO (20)", ""},
+		{"DROP TABLE parted_1", ""},
+		{"ALTER PUBLICATION %s SET TABLE parted", "lost table public.outbox"},
+		{"ALTER PUBLICATION %s SET TABLE outbox WHERE (id > 0), parted", "another row filter for table public.outbox"},
+		{"ALTER PUBLICATION %s SET TABLE outbox (id), parted", "another column list for table public.outbox"},
+		{"ALTER PUBLICATION %s SET TABLE outbox", "lost table public.parted"},
+		{"ALTER PUBLICATION %s SET TABLE outbox, parted", ""},
+		{"ALTER PUBLICATION %s SET (publish = 'update')", "other operations"},
+		{"ALTER PUBLICATION %s SET (publish = 'insert')", ""},
+		{"ALTER PUBLICATION %s SET (publish_via_partition_root = true)", "publish_via_partition_root"},
+		{"DROP PUBLICATION %s", "was dropped"},
+		{"CREATE PUBLICATION %s FOR TABLE outbox, parted WITH (publish = 'insert')", "made again"},
+	}
+	if db.VersionNum(t) < 150000 {
+		t.Skip("row filters and column lists came with 15")
+	}
+	for _, step := range steps {
+		if strings.Contains(step.sql, "%s") {
+			step.sql = fmt.Sprintf(step.sql, p)
+		}
+		db.Exec(t, step.sql)
+		got := accepted.Changed(read(), tables)
+		if (got == "") != (step.want == "") || !strings.Contains(got, step.want) {
+			t.Errorf("%s: got %q, want %q", step.sql, got, step.want)
+		}
+	}
+}
+
+// case C34: set-up is idempotent, adds what is missing, and does not touch what others
+// may rely on.
+func TestEnsurePublication(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	conn := db.Conn(t)
+	db.Exec(t, "CREATE TABLE a(id int); CREATE TABLE b(id int); CREATE TABLE parted(id int) PARTITION BY RANGE (id)")
+	ensure := func(name string, tables ...string) (bool, error) {
+		spec := PublicationSpec{Name: name}
+		for _, n := range tables {
+			spec.Tables = append(spec.Tables, Table{"public", n})
+		}
+		return EnsurePublication(within(t), conn, spec)
+	}
+	for _, want := range []bool{true, false} {
+		if changed, err := ensure("p", "a"); err != nil || changed != want {
+			t.Fatalf("changed %t, want %t (%v)", changed, want, err)
+		}
+	}
+	if changed, err := ensure("p", "a", "b", "parted"); err != nil || !changed {
+		t.Fatalf("changed %t, %v", changed, err)
+	}
+	if changed, err := ensure("p", "a", "b", "parted"); err != nil || changed {
+		t.Fatalf("changed %t, %v", changed, err)
+	}
+	if changed, err := ensure("root", "parted"); err != nil || !changed {
+		t.Fatalf("changed %t, %v", changed, err)
+	}
+	pubs, err := ReadPublications(within(t), conn, []string{"p", "root"})
+	if err != nil || len(pubs) != 2 {
+		t.Fatal(pubs, err)
+	}
+	if p := pubs[0]; !p.Insert || p.Update || p.Delete || p.Truncate || p.ViaRoot || len(p.Tables) != 3 {
+		t.Errorf("%+v", p)
+	}
+	if !pubs[1].ViaRoot {
+		t.Error("a new publication of a partitioned table does not go by the root")
+	}
+	db.Exec(t, "CREATE PUBLICATION noinsert FOR TABLE a WITH (publish = 'delete')")
+	if _, err := ensure("noinsert", "a"); err == nil || !strings.Contains(operr.HintOf(err), `ALTER PUBLICATION "noinsert" SET`) {
+		t.Errorf("%v, hint %q", err, operr.HintOf(err))
+	}
+	if _, err := ensure("p2", "absent"); err == nil || !strings.Contains(err.Error(), "public.absent") {
+		t.Error(err)
+	}
+}
+
+// The printed SQL does what the commands do.
+func TestPrintedSQL(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	db.Exec(t, `CREATE TABLE "Odd ""name"""(id int)`)
+	db.Exec(t, PublicationSQL(PublicationSpec{"p'q", []Table{{"public", `Odd "name"`}}}, true))
+	testkit.Eventually(t, time.Minute, func() error {
+		_, err := db.Conn(t).Exec(within(t), SlotSQL(db.Slot, false))
+		return err
+	})
+	if got := Check(within(t), db.Conn(t), CheckConfig{db.Slot, []string{"p'q"}, []Table{{"public", `Odd "name"`}}}); len(got) != 0 {
+		t.Fatal(problemsOf(got))
+	}
+	if got := SlotSQL("s", true); got != "SELECT pg_catalog.pg_create_logical_replication_slot('s', 'pgoutput', false, false, true)" {
+		t.Error(got)
+	}
+}
+
+// rule 6: the snapshot of the slot's creation tells rows from before it.
+func TestCreateSlotGivesSnapshot(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	db.Exec(t, "CREATE TABLE outbox(id text); INSERT INTO outbox VALUES ('before')")
+	slot := newSlot(t, db)
+	db.Exec(t, "INSERT INTO outbox VALUES ('after')")
+	var visible string
+	err := db.Conn(t).QueryRow(within(t), `SELECT string_agg(id, ' ') FROM outbox
+		WHERE pg_visible_in_snapshot(xmin::text::xid8, $1::pg_snapshot)`, slot.Snapshot).Scan(&visible)
+	if err != nil || visible != "before" || slot.ConsistentPoint == 0 {
+		t.Fatalf("visible %q, %+v, %v", visible, slot, err)
+	}
+	_, err = CreateSlot(within(t), db.Conn(t), SlotSpec{ConnString: db.DSN, Slot: db.Slot})
+	if err == nil || operr.ClassOf(err) != operr.Slot {
+		t.Fatalf("a second creation: %v", err)
+	}
+	if s, _ := ReadSlot(within(t), db.Conn(t), db.Slot); !s.Exists {
+		t.Fatal("the failed creation dropped the slot that was there")
+	}
+	if _, err = CreateSlot(within(t), db.Conn(t), SlotSpec{ConnString: db.DSN, Slot: db.Slot + "_f", Failover: true}); db.VersionNum(t) < 170000 && err == nil {
+		t.Fatal("a failover slot before 17")
+	}
+}
+
+// case C34 (c): an open transaction blocks the creation, which returns within the
+// limit, names the pid and leaves no slot; lock_timeout alone is not what does it.
+func TestBlockedSlotCreation(t *testing.T) {
+	t.Parallel()
+	_, db := privateDB(t, nil)
+	blocker := db.Conn(t)
+	if _, err := blocker.Exec(within(t), "CREATE TABLE outbox(id text); BEGIN; INSERT INTO outbox VALUES ('open')"); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() {
+		t.Helper()
+		if s, err := ReadSlot(within(t), db.Conn(t), db.Slot); err != nil || s.Exists {
+			t.Fatalf("a slot was left behind: %+v, %v", s, err)
+		}
+	}
+	began := time.Now()
+	_, err := CreateSlot(within(t), db.Conn(t), SlotSpec{ConnString: db.DSN, Slot: db.Slot, Limit: 500 * time.Millisecond})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", blocker.PgConn().PID())) || operr.ClassOf(err) != operr.Slot {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Fatalf("took %s", took)
+	}
+	t.Log(err)
+	gone()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, err = CreateSlot(ctx, db.Conn(t), SlotSpec{ConnString: db.DSN, Slot: db.Slot, Limit: time.Minute})
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "57014" {
+		t.Fatalf("after the caller gave up: %v", err)
+	}
+	gone()
+}
+
+// case C34 (c), the limit of lock_timeout: it bounds each wait, not their sum. With a
+// blocker that is always a new one, the watcher ends the creation.
+func TestSlotCreationBlockedByOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	_, db := privateDB(t, nil)
+	db.Exec(t, "CREATE TABLE outbox(id text)")
+	conns := []*pgx.Conn{db.Conn(t), db.Conn(t)}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() { // at each moment one transaction is open, and none for long
+		defer close(done)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			_, err := conns[i%2].Exec(context.Background(), "BEGIN; INSERT INTO outbox VALUES ('x')")
+			if err == nil && i > 0 {
+				_, err = conns[(i+1)%2].Exec(context.Background(), "ROLLBACK")
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	began := time.Now()
+	_, err := CreateSlot(within(t), db.Conn(t), SlotSpec{ConnString: db.DSN, Slot: db.Slot, Limit: 700 * time.Millisecond})
+	close(stop)
+	<-done
+	t.Log(err)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Fatalf("took %s", took)
+	}
+	s, readErr := ReadSlot(within(t), db.Conn(t), db.Slot)
+	if readErr != nil || s.Exists != (err == nil) {
+		t.Fatalf("%+v, %v; the creation said %v", s, readErr, err)
+	}
+}
