@@ -62,10 +62,7 @@ func (d *demo) judge(ctx context.Context, w *witness) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("collect the evidence: %w", err)
 	}
-	d.tally.mu.Lock()
-	doubts := d.tally.doubts
-	d.tally.mu.Unlock()
-	r := newResult(v, d.tally.now(), doubts)
+	r := newResult(v, d.tally.now(), d.tally.allDoubts())
 	r.Postgres, r.Broker = d.stack.postgresName(), d.stack.broker.String()
 	if d.opts.Keep {
 		r.Folder = d.stack.root

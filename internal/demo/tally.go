@@ -131,6 +131,12 @@ func (t *tally) doubt(why string) {
 	t.mu.Unlock()
 }
 
+func (t *tally) allDoubts() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.doubts)
+}
+
 func (t *tally) now() counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
