@@ -179,8 +179,7 @@ func (p *Publisher) answerQuestion(ctx context.Context, l *lane, via int32) erro
 	p.metrics.epochBumps.Inc()
 	b := l.flight
 	if b.uncertain {
-		p.duplicates.Add(int64(b.count))
-		p.metrics.duplicates.Add(float64(b.count))
+		p.possibleDuplicates(b)
 	}
 	p.logLane(p.log.Warn(), l).Int("code", int(s.question)).Int64("end_offset", end).Int64("acknowledged_end", s.ackedEnd).
 		Bool("possible_duplicate", b.uncertain).Msg("broker lost the producer's state: epoch raised")

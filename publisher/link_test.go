@@ -102,7 +102,7 @@ func TestProbeSaysWhatIsTrulyWrong(t *testing.T) {
 		{name: "wrong password, PLAIN", cfg: Config{Brokers: secure.ListenAddrs(), TLS: tlsOK, SASL: user("PLAIN", "wrong")}, op: "authenticate at", is: kafka.SASLAuthenticationFailed},
 		{name: "unknown authority", cfg: Config{Brokers: secure.ListenAddrs(), TLS: &tls.Config{}, SASL: user("PLAIN", "right")}, op: "negotiate TLS with"},
 		{name: "plain text to a TLS port", cfg: Config{Brokers: secure.ListenAddrs()}, op: "negotiate versions with", says: "wants TLS"},
-		{name: "TLS to a plain port", cfg: Config{Brokers: plain.ListenAddrs(), TLS: tlsOK}, op: "negotiate TLS with"},
+		{name: "TLS to a plain port", cfg: Config{Brokers: plain.ListenAddrs(), TLS: tlsOK, DialTimeout: time.Second}, op: "negotiate TLS with"},
 		{name: "nobody listens", cfg: Config{Brokers: []string{closed}}, op: "connect to"},
 		{name: "no such host", cfg: Config{Brokers: []string{"broker.invalid:9092"}}, op: "connect to"},
 		{name: "never answers", cfg: Config{Brokers: []string{silent.Addr().String()}, DialTimeout: 50 * time.Millisecond}, op: "negotiate versions with", says: "timed out after 50ms"},
@@ -243,7 +243,7 @@ func TestConnectionTroublesHeal(t *testing.T) {
 			var failures atomic.Int64
 			r := newRig(t, c.ListenAddrs(), func(cfg *Config) {
 				cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if failures.Add(1) < 8 {
+					if failures.Add(1) < 5 {
 						return nil, trouble
 					}
 					return (&net.Dialer{}).DialContext(ctx, network, addr)

@@ -62,7 +62,7 @@ func newMetrics(p *Publisher) *metrics {
 
 		refusals:   counters("refused_events_total", "Events that can never be published as they are.", "reason"),
 		epochBumps: counter("epoch_bumps_total", "Times that a partition's producer epoch was raised after the broker lost its state."),
-		duplicates: counter("possible_duplicates_total", "Events sent again under a new epoch though an earlier attempt was unanswered."),
+		duplicates: counter("possible_duplicates_total", "Events that may be in the log twice: sent again after an unanswered attempt to a broker that had lost the producer's state."),
 		logResets:  counter("log_resets_total", "Partitions whose offsets fell: the topic was recreated."),
 		partitions: counters("partition_changes_total", "Changes of a topic's partition count.", "topic", "action"),
 		alarm:      gauges("alarm", "1 while something needs somebody's attention.", "kind"),

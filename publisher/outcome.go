@@ -164,6 +164,11 @@ func (s *sender) acknowledge(l *lane, b *batch, base int64, slow bool) {
 	p, count := s.p, int64(b.count)
 	before := l.producer.ackedEnd
 	reset := l.producer.acknowledge(base, b.count)
+	if b.uncertain && before >= 0 && base > before {
+		// Records stand between the last acknowledged one and this repeat: another writer's, or an
+		// earlier attempt that a broker without producer state did not recognise (rule 15).
+		p.possibleDuplicates(b)
+	}
 	p.cfg.OnAck(b.runs)
 	l.topic.acked.Add(float64(count))
 	p.metrics.batches.Inc()
@@ -189,6 +194,12 @@ func (s *sender) acknowledge(l *lane, b *batch, base int64, slow bool) {
 		p.wantMetadata()
 	}
 	p.progressed()
+}
+
+// possibleDuplicates counts a batch that may be in the log twice.
+func (p *Publisher) possibleDuplicates(b *batch) {
+	p.duplicates.Add(int64(b.count))
+	p.metrics.duplicates.Add(float64(b.count))
 }
 
 // logReset reports offsets that fell. What was acknowledged stays acknowledged;
