@@ -42,3 +42,12 @@ func isHexHalf(s string) bool {
 	}
 	return true
 }
+
+// MarshalText gives String, so that JSON shows positions as people know them.
+func (l LSN) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText is ParseLSN.
+func (l *LSN) UnmarshalText(text []byte) (err error) {
+	*l, err = ParseLSN(string(text))
+	return err
+}
