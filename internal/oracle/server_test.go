@@ -3,6 +3,7 @@ package oracle_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -155,4 +156,30 @@ func TestReadTopicSaysWhichTopicIsMissing(t *testing.T) {
 	defer cancel()
 	err := oracle.ReadTopic(ctx, newClient, testkit.Unique(t), false, func(*kgo.Record) {})
 	require.Error(t, err)
+}
+
+// The end-to-end tests judge half a million events; the long run shows what that costs.
+func TestHalfAMillionEvents(t *testing.T) {
+	t.Parallel()
+	rows := 20_000
+	if os.Getenv("POSTRIDER_TEST_LONG") == "1" {
+		rows = 500_000
+	}
+	db := outbox(t)
+	require.NoError(t, oracle.CreateSlot(t.Context(), db.DSN, db.Slot))
+	db.Exec(t, fmt.Sprintf(`INSERT INTO outbox SELECT 'event-' || i, 'key-' || i %% 10000, jsonb_build_object('n', i, 'pad', repeat('x', 200))
+		FROM generate_series(1, %d) AS i`, rows))
+	o := oracle.New(oracle.Config{})
+	reader := &oracle.CommitReader{DSN: db.DSN, Slot: db.Slot, Publication: db.Publication, Map: func(r oracle.Row) (oracle.Event, bool) {
+		e, ok := eventOf(r)
+		o.Delivered(oracle.Record{Topic: "t", Offset: int64(len(e.ID)), Key: e.Key, Value: e.Value, Headers: e.Headers})
+		return e, ok
+	}}
+	began := time.Now()
+	require.NoError(t, reader.ReadAll(t.Context(), o))
+	read := time.Since(began)
+	v := o.Verdict()
+	require.NoError(t, v.Err())
+	require.Equal(t, rows, v.Delivered)
+	t.Logf("%d events read in %s, judged in %s", rows, read, time.Since(began)-read)
 }
