@@ -114,8 +114,10 @@ func TestC13NullAndEmpty(t *testing.T) {
 			t.Errorf("blank payload %q: value is %q, want a tombstone", payload, msg.Value)
 		}
 	}
-	if msg = routeOne(t, blank, rel, someID, "order", "1", "x", " x", nil); msg.Value == nil {
-		t.Error("a payload that is not blank became a tombstone")
+	for _, payload := range []string{" x", "!", "é"} {
+		if msg = routeOne(t, blank, rel, someID, "order", "1", "x", payload, nil); msg.Value == nil {
+			t.Errorf("%q is not blank and became a tombstone", payload)
+		}
 	}
 }
 
@@ -252,10 +254,31 @@ func TestUnknownTables(t *testing.T) {
 	if err := r.Bind(outbox); err != nil {
 		t.Fatal(err)
 	}
-	changed := relation("outbox", fixtureColumns+", extra int4")
-	changed.OID, changed.Generation = 20001, 2
-	if _, refusal := r.Route(row(changed, someID, "order", "1", "x", "1", nil, "7"), &msg); refusal == nil {
-		t.Error("a description that was not bound is not refused")
+	for _, columns := range []string{fixtureColumns, fixtureColumns + ", extra int4"} {
+		changed := relation("outbox", columns)
+		changed.OID, changed.Generation = 20001, 2
+		values := []any{someID, "order", "1", "x", "1", nil, "7"}[:len(changed.Columns)]
+		if _, refusal := r.Route(row(changed, values...), &msg); refusal == nil {
+			t.Error("a description that was not bound is not refused")
+		}
+	}
+}
+
+// A table that is bound again is read anew, even under the same description.
+func TestBindAgain(t *testing.T) {
+	t.Parallel()
+	rel := relation("outbox", strings.Replace(fixtureColumns, "payload jsonb", "payload 17001", 1))
+	r := boundRouter(t, fixture(), rel)
+	var msg event.Message
+	for _, want := range []string{`\x00ff`, "\x00\xff"} {
+		if _, refusal := r.Route(row(rel, someID, "order", "1", "x", `\x00ff`, nil), &msg); refusal != nil {
+			t.Fatal(refusal)
+		}
+		wantBytes(t, "value", msg.Value, want)
+		r.DefineType(17001, "pg_catalog", "bytea")
+		if err := r.Bind(rel); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
