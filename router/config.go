@@ -26,7 +26,7 @@ type Source struct {
 // DefaultTopic is the topic template of a source that has no routes.
 const DefaultTopic = "outbox.event.${aggregate_type}"
 
-// Disabled, as the name of a default header, leaves that header out.
+// Disabled is the name that leaves a default header out.
 const Disabled = "-"
 
 // Mapping names the column of each field of a message. Column names are exact.

@@ -141,11 +141,29 @@ func TestDebeziumJSON(t *testing.T) {
 func TestDebeziumRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2]string{
-		{"numeric", "NaN"}, {"numeric", "Infinity"}, {"numeric", ""}, {"numeric", "1e5"}, {"numeric(10,2)", "1.555"},
-		{"bool", "true"}, {"date", "2024-02-30"}, {"time", "25:00:00"}, {"timestamp", "294276-12-31 23:59:59"},
-		{"timestamptz", "2024-03-05 06:07:08"}, {"timetz", "10:00:00"}, {"interval", ""}, {"interval", "P1D"}, {"interval", "1 week"},
-		{"bytea", "abc"}, {"bit(3)", "102"}, {"float8", "abc"},
-		{"_int4", "{{1,2},{3,4}}"}, {"_int4", "[0:1]={1,2}"}, {"_int4", "{1,2"}, {"_int4", "{1,,2}"}, {"_int4", "1"}, {"_bool", "{x}"},
+		{"numeric", "NaN"},
+		{"numeric", "Infinity"},
+		{"numeric", ""},
+		{"numeric", "1e5"},
+		{"numeric(10,2)", "1.555"},
+		{"bool", "true"},
+		{"date", "2024-02-30"},
+		{"time", "25:00:00"},
+		{"timestamp", "294276-12-31 23:59:59"},
+		{"timestamptz", "2024-03-05 06:07:08"},
+		{"timetz", "10:00:00"},
+		{"interval", ""},
+		{"interval", "P1D"},
+		{"interval", "1 week"},
+		{"bytea", "abc"},
+		{"bit(3)", "102"},
+		{"float8", "abc"},
+		{"_int4", "{{1,2},{3,4}}"},
+		{"_int4", "[0:1]={1,2}"},
+		{"_int4", "{1,2"},
+		{"_int4", "{1,,2}"},
+		{"_int4", "1"},
+		{"_bool", "{x}"},
 	} {
 		if got, problem := convert(t, c[0], c[1], styleHeader); problem == "" {
 			t.Errorf("%s %q became %s", c[0], c[1], got)
@@ -250,8 +268,10 @@ func TestHeaderFormats(t *testing.T) {
 	rel := relation("outbox", fixtureColumns+", by bytea, n numeric")
 	s := fixture()
 	s.Mapping.Headers = []Field{
-		{Column: "created_at", Name: "text"}, {Column: "created_at", Name: "iso", Format: FormatDebezium},
-		{Column: "by", Format: FormatDebezium}, {Column: "n", Format: FormatDebezium},
+		{Column: "created_at", Name: "text"},
+		{Column: "created_at", Name: "iso", Format: FormatDebezium},
+		{Column: "by", Format: FormatDebezium},
+		{Column: "n", Format: FormatDebezium},
 	}
 	msg := routeOne(t, s, rel, someID, "order", "1", "x", "1", "2024-03-05 06:07:08+00", `\x`, nil)
 	for name, want := range map[string]string{

@@ -21,8 +21,14 @@ func TestEnvelope(t *testing.T) {
 	extra := ", n numeric, i int8, b bool, by bytea, at timestamptz, j json, ar _text"
 	tail := []any{"12345678901234567890.10", "42", "t", `\xdead`, "2024-03-05 06:07:08+00", `{"x": 1e5}`, "{a}"}
 	all := []Field{
-		{Column: "n"}, {Column: "i", Name: "int \"i\""}, {Column: "b"}, {Column: "by"},
-		{Column: "at"}, {Column: "j"}, {Column: "ar"}, {Column: "created_at"},
+		{Column: "n"},
+		{Column: "i", Name: "int \"i\""},
+		{Column: "b"},
+		{Column: "by"},
+		{Column: "at"},
+		{Column: "j"},
+		{Column: "ar"},
+		{Column: "created_at"},
 	}
 	const rest = `,"n":12345678901234567890.10,"int \"i\"":42,"b":true,"by":"3q0=","at":"2024-03-05 06:07:08+00","j":{"x": 1e5},"ar":"{a}","created_at":null}`
 	for _, c := range []struct {

@@ -71,9 +71,10 @@ func (t *javaTranslator) errorf(format string, args ...any) error {
 }
 
 // rest is what has not been read; hasPrefix looks ahead in it.
-func (t *javaTranslator) rest() string              { return t.in[t.pos:] }
-func (t *javaTranslator) hasPrefix(s string) bool   { return strings.HasPrefix(t.rest(), s) }
-func (t *javaTranslator) emit(s string, n int)      { t.out.WriteString(s); t.pos += n; t.atom = true }
+func (t *javaTranslator) rest() string            { return t.in[t.pos:] }
+func (t *javaTranslator) hasPrefix(s string) bool { return strings.HasPrefix(t.rest(), s) }
+func (t *javaTranslator) emit(s string, n int)    { t.out.WriteString(s); t.pos += n; t.atom = true }
+
 func (t *javaTranslator) operator(s string)         { t.out.WriteString(s); t.pos += len(s); t.atom = false }
 func (t *javaTranslator) literal(r rune, width int) { t.emit(regexp.QuoteMeta(string(r)), width) }
 

@@ -41,6 +41,7 @@ func TestJavaPatterns(t *testing.T) {
 		{`(?s:a.)b.`, `x`, "a\nb\n", "-"},
 		{`a\sb`, `x`, "a\vb", "x"},
 		{`a[\s]b`, `x`, "a\vb", "x"},
+		{`[\S]+`, `x`, "ab", "x"},
 		{`a{2}b{1,}c{0,2}`, `x`, "aabcc", "x"},
 		{`^a$`, `x`, "a", "x"},
 		{`é日.`, `x`, "é日語", "x"},
@@ -123,9 +124,20 @@ func TestGlob(t *testing.T) {
 		pattern, value string
 		want           bool
 	}{
-		{"*", "", true}, {"a*", "abc", true}, {"*c", "abc", true}, {"a*c", "abcc", true}, {"a*b", "abc", false},
-		{"?", "é", true}, {"??", "é", false}, {"a?c", "abc", true}, {"", "", false}, {"abc", "ABC", false},
-		{"*a*b*c*", "xxaxxbxxcxx", true}, {"[a]", "a", false}, {"a.c", "abc", false}, {"*é", "aé", true},
+		{"*", "", true},
+		{"a*", "abc", true},
+		{"*c", "abc", true},
+		{"a*c", "abcc", true},
+		{"a*b", "abc", false},
+		{"?", "é", true},
+		{"??", "é", false},
+		{"a?c", "abc", true},
+		{"", "", false},
+		{"abc", "ABC", false},
+		{"*a*b*c*", "xxaxxbxxcxx", true},
+		{"[a]", "a", false},
+		{"a.c", "abc", false},
+		{"*é", "aé", true},
 	} {
 		if c.pattern == "" {
 			continue
