@@ -23,8 +23,6 @@ const (
 	runSize = 16
 	// runsGrowth is the most that one more run can cost when the slice doubles.
 	runsGrowth = maxRuns / 2 * runSize
-
-	noTimestamp = -1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

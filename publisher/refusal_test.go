@@ -197,8 +197,14 @@ func TestSplitPoint(t *testing.T) {
 		guilty []int32
 		want   int32
 	}{
-		{10, nil, 5}, {2, nil, 1}, {3, nil, 1}, {10, []int32{7, 3}, 3}, {10, []int32{0}, 1}, {10, []int32{9}, 9},
-		{10, []int32{-1, 10, 11}, 5}, {10, []int32{-1, 4}, 4},
+		{10, nil, 5},
+		{2, nil, 1},
+		{3, nil, 1},
+		{10, []int32{7, 3}, 3},
+		{10, []int32{0}, 1},
+		{10, []int32{9}, 9},
+		{10, []int32{-1, 10, 11}, 5},
+		{10, []int32{-1, 4}, 4},
 	} {
 		if got := splitPoint(c.count, c.guilty); got != c.want {
 			t.Errorf("splitPoint(%d, %v) = %d, want %d", c.count, c.guilty, got, c.want)

@@ -84,12 +84,6 @@ func (s *sender) setAddr(addr string) {
 	s.addr = addr
 }
 
-func (s *sender) address() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addr
-}
-
 // pending says whether a worker would find something.
 func (s *sender) pending() bool {
 	s.mu.Lock()

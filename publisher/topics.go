@@ -102,7 +102,7 @@ func cloneBytes(b []byte) []byte {
 }
 
 func newTopic(p *Publisher, name string) *topic {
-	t := &topic{p: p, name: name, acked: p.metrics.acked.WithLabelValues(name)}
+	t := &topic{p: p, name: name, state: topicUnknown, acked: p.metrics.acked.WithLabelValues(name)}
 	t.limit.Store(fallbackMessageBytes)
 	return t
 }
