@@ -1,6 +1,7 @@
 package eventrouter
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -91,6 +92,24 @@ func TestBadValues(t *testing.T) {
 	} {
 		if _, _, err := Translate("s", "t", map[string]string{option: value}); err == nil || !strings.Contains(err.Error(), option) {
 			t.Errorf("%s: %v", option, err)
+		}
+	}
+}
+
+// The page for people who move over names every option and every reason.
+func TestPageIsComplete(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/event-router.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, option := range []string{
+		optEventID, optEventKey, optEventType, optPayload, optTimestamp, optSchema, optPlacement, optMissing, optMissingOld,
+		optRouteBy, optRegex, optReplacement, optTombstone, optInvalidOp, optExpand, optNullJSON, optEmptyArray,
+		optTraceField, optTraceOp, optTraceOnly,
+	} {
+		if !strings.Contains(string(page), "`"+option+"`") {
+			t.Errorf("the page does not name %s", option)
 		}
 	}
 }
