@@ -37,6 +37,8 @@ type fixture struct {
 	// prefix begins every topic of the test: rows of aggregate_type x go to prefix.x.
 	prefix string
 	cfg    relay.Config
+	// looks is the session of scalar, for the test's own goroutine.
+	looks *pgx.Conn
 }
 
 // newFixture makes the shared table, the publication and the slot, and a
@@ -233,16 +235,35 @@ func (f *fixture) scalar(sql string) string {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	var s string
+	err := f.session(ctx).QueryRow(ctx, sql).Scan(&s)
+	if err != nil && f.looks.IsClosed() {
+		// The server was restarted since the last look.
+		err = f.session(ctx).QueryRow(ctx, sql).Scan(&s)
+	}
+	if err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
+	}
+	return s
+}
+
+// session is the one session of all looks, made again after the server has ended it.
+func (f *fixture) session(ctx context.Context) *pgx.Conn {
+	f.t.Helper()
+	if f.looks != nil && !f.looks.IsClosed() {
+		return f.looks
+	}
 	conn, err := pgx.Connect(ctx, f.db.DSN)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	defer conn.Close(ctx)
-	var s string
-	if err := conn.QueryRow(ctx, sql).Scan(&s); err != nil {
-		f.t.Fatalf("%s: %v", sql, err)
-	}
-	return s
+	f.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = conn.Close(ctx) // the server may be down by now
+	})
+	f.looks = conn
+	return conn
 }
 
 // awaitConfirmed waits until the slot is confirmed up to at.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -280,4 +281,10 @@ func (f *fixture) yamlWith(part, by string) string {
 	}
 	must(f.t, os.WriteFile(path, []byte(strings.Replace(string(text), part, by, 1)), 0o600))
 	return path
+}
+
+// signal sends SIGTERM and does not wait.
+func (p *process) signal() {
+	p.t.Helper()
+	must(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
 }

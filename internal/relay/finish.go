@@ -16,10 +16,12 @@ import (
 func (l *link) finish(refusal *event.Refusal) error {
 	g := l.gen
 	g.relay.state.set(phaseDraining)
-	l.intake.close()
-	g.publisher.Flush()
 	ctx, stop := l.drainContext()
 	defer stop()
+	if refusal == nil {
+		refusal = l.endOfTransaction(ctx)
+	}
+	l.intake.close()
 	drained := l.drain(ctx)
 	if refusal == nil {
 		refusal = l.refusedMeanwhile(drained)
@@ -29,6 +31,22 @@ func (l *link) finish(refusal *event.Refusal) error {
 	defer stopClosing()
 	stored := l.stopKeeper(closing)
 	return l.outcome(refusal, errors.Join(drained, stored))
+}
+
+// endOfTransaction reads on to the end of the transaction at hand, for no longer than
+// half of what the drain may take. A refused event ends the wait.
+func (l *link) endOfTransaction(ctx context.Context) *event.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, l.gen.cfg.ShutdownTimeout/2)
+	defer cancel()
+	select {
+	case <-l.intake.stop():
+	case refusal := <-l.gen.halts:
+		return refusal
+	case err := <-l.broken:
+		l.broken <- err // for drain
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // drainContext ends after ShutdownTimeout, or when the operator abandons the drain.
@@ -97,7 +115,7 @@ func (l *link) stopKeeper(ctx context.Context) error {
 // outcome words the end of a run.
 func (l *link) outcome(refusal *event.Refusal, problem error) error {
 	g := l.gen
-	left := g.ledger.Unresolved()
+	left := g.comesAgain()
 	confirmed := g.row().Confirmed
 	log := g.log.Info().Stringer("confirmed", confirmed).Int("unconfirmed_events", left)
 	switch {

@@ -94,6 +94,9 @@ func (g *generation) run(ctx context.Context) error {
 	var standby standbyLog
 	for {
 		l, err := g.open(ctx)
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return g.leftBehind(nil) // stopped while the link was being made: nobody's fault
+		}
 		if err == nil {
 			g.relay.linked = true
 			pause.reset()
@@ -136,10 +139,11 @@ func (g *generation) verdict(ctx context.Context, err error) (done bool, result 
 // leftBehind is the error of a stop without a link: what was received and is not
 // acknowledged cannot be drained, since sending needs the slot.
 func (g *generation) leftBehind(cause error) error {
-	if g.ledger == nil || g.ledger.Unresolved() == 0 {
+	left := g.comesAgain()
+	if left == 0 {
 		return nil
 	}
-	return drainError(g.ledger.Unresolved(), g.ledger.Position().Confirmed, cause)
+	return drainError(left, g.ledger.Position().Confirmed, cause)
 }
 
 func drainError(left int, confirmed event.LSN, cause error) error {
@@ -168,6 +172,30 @@ func (g *generation) report(err error, standby *standbyLog) {
 	g.relay.state.waitFor(err.Error())
 	g.metrics.reconnects.Inc()
 	g.log.Warn().Err(err).Str("try", operr.HintOf(err)).Int("unacknowledged", g.unresolved()).Msg("no link to PostgreSQL; sending is frozen, trying again")
+}
+
+// comesAgain counts the events that a start after this moment would publish, again or
+// for the first time: those that are unresolved, or all of a transaction that is still
+// arriving, acknowledged as they may be.
+func (g *generation) comesAgain() int {
+	left := g.unresolved()
+	if left > 0 || g.ledger == nil {
+		return left
+	}
+	if _, held := g.ledger.Oldest(); held {
+		_, received, _ := g.ledger.OpenTxn()
+		left = int(received)
+	}
+	return left
+}
+
+// midTransaction says that a transaction was half received when a link broke.
+func (g *generation) midTransaction() bool {
+	if g.ledger == nil {
+		return false
+	}
+	_, _, open := g.ledger.OpenTxn()
+	return open
 }
 
 func (g *generation) unresolved() int {

@@ -17,6 +17,8 @@ type handler struct {
 	gen    *generation
 	gate   *checkpoint.Gate
 	intake *intake
+	// entered says that an event of the open transaction was handed over.
+	entered bool
 	// ctx ends when the link is given up: it releases an Append that waits for room.
 	ctx context.Context
 	// roots finds the source behind a leaf of a partitioned table.
@@ -72,6 +74,12 @@ func (h *handler) Insert(row *event.Row) error {
 		h.gen.metrics.unrouted.Inc()
 		return nil
 	}
+	if !h.entered {
+		if err := h.intake.enter(); err != nil {
+			return err
+		}
+		h.entered = true
+	}
 	h.gen.ledger.Add()
 	if err := h.gen.publisher.Append(h.ctx, &h.msg, h.gate.Txn()); err != nil {
 		h.gen.ledger.Retract()
@@ -106,6 +114,10 @@ func (h *handler) Commit(_, end event.LSN, _ time.Time) error {
 	}
 	if err := h.gate.Commit(end); err != nil {
 		return err
+	}
+	if h.entered && !h.gate.Skipping() {
+		h.entered = false
+		h.intake.end()
 	}
 	h.gen.progressed(end)
 	return nil

@@ -57,7 +57,7 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	g.relay.state.set(phaseConnecting)
 	l := &link{gen: g, broken: make(chan error, 8)}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.intake = &intake{link: l.ctx}
+	l.intake = newIntake(l.ctx, g.midTransaction())
 	defer func() {
 		if err != nil {
 			l.close()
@@ -340,7 +340,7 @@ func (l *link) launch(fn func(context.Context) error) {
 
 func (l *link) runStream(ctx context.Context) error {
 	h := &handler{
-		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, ctx: ctx,
+		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, entered: l.gen.midTransaction(), ctx: ctx,
 		roots: newRootFinder(l.gen.cfg.tables(), l.gen.publications, l.ancestors),
 	}
 	if at := l.gen.row().Confirmed; at > l.slot.ConfirmedFlush {
