@@ -55,6 +55,9 @@ type Finding struct {
 
 const kindDoubt = "doubt"
 
+// examples of each kind of fault are enough to go by.
+const examples = 3
+
 // judge makes the verdict from what the witness found; the tally only vouches
 // that the witness saw as much as the shop did.
 func (d *demo) judge(ctx context.Context, w *witness) (*Result, error) {
@@ -79,6 +82,9 @@ func newResult(v oracle.Verdict, c counts, doubts []string) *Result {
 	}
 	for _, detail := range v.Details {
 		kind, text, _ := strings.Cut(detail, ": ")
+		if kind == "unsafe ack" { // the oracle's word for it
+			kind = "unsafe confirmation"
+		}
 		r.Findings = append(r.Findings, Finding{kind, text})
 	}
 	for _, doubt := range append(doubts, gaps(v, c)...) {

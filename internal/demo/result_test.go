@@ -106,7 +106,7 @@ func TestPlantedFaultGivesExitCodeOne(t *testing.T) {
 			require.False(t, r.Kept)
 			require.ErrorContains(t, r.Err(), c.named)
 			require.Equal(t, 1, exitCode(r))
-			require.NotEmpty(t, r.Findings)
+			require.Equal(t, c.name, r.Findings[0].Kind)
 			require.Contains(t, printed(t, r), "!!")
 			require.Contains(t, printed(t, r), "NOT hold")
 		})

@@ -35,7 +35,7 @@ func newWitness(ctx context.Context, s *stack) (*witness, error) {
 		return nil, err
 	}
 	sampling, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w := &witness{Oracle: oracle.New(oracle.Config{}), stack: s, client: client, cancel: cancel}
+	w := &witness{Oracle: oracle.New(oracle.Config{Details: examples}), stack: s, client: client, cancel: cancel}
 	sampler := oracle.SlotSampler{DSN: s.dsn(), Slot: relaySlot, Ends: oracle.KafkaEnds(client, topics()...)}
 	w.sampler.Go(func() { sampler.Run(sampling, w.Oracle) })
 	return w, nil
