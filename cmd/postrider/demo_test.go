@@ -19,7 +19,7 @@ import (
 // may enter, which testing's is not.
 func demoFolder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "postrider-demotest-")
+	dir, err := os.MkdirTemp("", "postrider-demotest-") //nolint:usetesting // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ type broker interface {
 }
 
 // startBroker starts one of the two kinds; dir "" is a temporary folder.
-func startBroker(ctx context.Context, real bool, dir string) (broker, error) {
-	if !real {
+func startBroker(ctx context.Context, realKafka bool, dir string) (broker, error) {
+	if !realKafka {
 		// Written through: what was acknowledged must be there after the cut.
 		k, err := devstack.StartKfake(devstack.KfakeOptions{Dir: dir, Sync: true})
 		if err != nil {

@@ -47,7 +47,7 @@ func (s *slotWatch) run(ctx context.Context) error {
 	if err != nil {
 		return slotError(err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it only reads
+	defer conn.Close(context.WithoutCancel(ctx))
 	tick := time.NewTicker(slotEvery)
 	defer tick.Stop()
 	for {
