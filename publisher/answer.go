@@ -86,13 +86,13 @@ func (s *sender) answer(f *flight, pt *produce.ResponsePartition, slow bool) {
 	case refused:
 		s.refusedBatch(f, j, code, guiltyRecords(pt.RecordErrors))
 	case fatal:
-		l.stop()
 		s.p.fail(fatalError(l, code))
+		l.stop()
 	case unauthorized:
 		s.p.alarmed.raise(alarmAuthorization, l.topic.name)
 		if l.auth.exceeded(time.Now(), s.p.cfg.AuthorizationGrace) {
-			l.stop()
 			s.p.fail(s.p.authorizationError("publish to", "topic "+l.topic.name, code))
+			l.stop()
 			return
 		}
 		s.again(f, j, code)

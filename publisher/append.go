@@ -32,8 +32,9 @@ func (p *Publisher) Append(ctx context.Context, msg *event.Message, txn uint64) 
 	t.mu.Unlock()
 	p.credit -= int64(grown)
 	if refusal != nil {
-		p.stuck.Add(1)
 		p.refuse(refusal, txn)
+		p.stuck.Add(1)
+		p.progressed()
 		return nil
 	}
 	p.touch(l)

@@ -247,7 +247,8 @@ func (l *lane) wake() {
 	}
 }
 
-// stop ends the lane for good. Its events count as stuck.
+// stop ends the lane for good. Its events count as stuck. Why was reported before,
+// so that whoever finds events stuck has been told.
 func (l *lane) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,6 +258,7 @@ func (l *lane) stop() {
 	l.state = laneStopped
 	l.p.stopped.Add(1)
 	l.p.stuck.Add(l.events)
+	l.p.progressed()
 }
 
 // empty says that nothing of the partition is unacknowledged.

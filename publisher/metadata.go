@@ -208,15 +208,16 @@ func (p *Publisher) judgeTopic(t *topic, rt *metadata.ResponseTopic) topicPresen
 	case j.verdict == unauthorized:
 		p.alarmed.raise(alarmAuthorization, t.name)
 		if t.auth.exceeded(time.Now(), p.cfg.AuthorizationGrace) {
-			t.stop()
 			p.fail(p.authorizationError("read metadata of", "topic "+t.name, code))
+			t.stop()
 		}
 		return topicUnclear
 	case j.verdict == refused:
-		if first := t.stop(); first != nil {
+		if first := t.first(); first != nil {
 			m := &first.msg
 			p.refuse(refusalOf(t.name, recordMeta{commit: m.Position.Commit, index: m.Position.Index, id: m.EventID},
 				event.ReasonInvalidTopic, code.Error()), first.txn)
+			t.stop()
 		}
 		// Without a message that waits there is nothing to refuse yet.
 	}

@@ -51,8 +51,8 @@ func (s *sender) prepare(ctx context.Context, l *lane, alone bool) *flight {
 func (s *sender) questionFailed(l *lane, err error) {
 	var lost *AcknowledgedLostError
 	if errors.As(err, &lost) {
-		l.stop()
 		s.p.fail(err)
+		l.stop()
 		return
 	}
 	j := judgeError(err)
@@ -113,8 +113,8 @@ func (s *sender) split(l *lane, at int32) bool {
 	b := l.flight
 	first, rest, err := b.split(at)
 	if err != nil {
-		l.stop()
 		s.p.fail(&operr.Error{Class: operr.Internal, Op: "split batch for", Subject: "topic " + l.topic.name, Err: err})
+		l.stop()
 		return false
 	}
 	s.p.window.adjust(int64(first.reserved + rest.reserved - b.reserved))
@@ -141,15 +141,16 @@ func (s *sender) refusedBatch(f *flight, j judgement, code kafka.Error, guilty [
 	}
 }
 
-// refuse stops the lane at its flight's one record and reports it. Everything
-// before it is acknowledged; what is behind it stays where it is.
+// refuse reports the flight's one record and stops the lane at it, in this order:
+// whoever finds events stuck has been told why. Everything before it is
+// acknowledged; what is behind it stays where it is.
 func (s *sender) refuse(l *lane, reason event.Reason, detail string) {
 	meta, err := readMeta(&cursor{buf: &l.flight.meta})
 	if err != nil {
 		detail += " (" + err.Error() + ")"
 	}
-	l.stop()
 	s.p.refuse(refusalOf(l.topic.name, meta, reason, detail), meta.txn)
+	l.stop()
 }
 
 func refusalOf(topic string, m recordMeta, reason event.Reason, detail string) *event.Refusal {

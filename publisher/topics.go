@@ -167,6 +167,8 @@ func (t *topic) open(leaders []int32) {
 	t.p.cfg.OnPartitions(t.name, before, int32(len(leaders)))
 	for _, r := range refusals {
 		t.p.refuse(r.refusal, r.txn)
+		t.p.stuck.Add(1)
+		t.p.progressed()
 	}
 }
 
@@ -183,7 +185,6 @@ func (t *topic) release() []heldRefusal {
 		_, grown, refusal := t.place(&h.msg, h.txn)
 		if refusal != nil {
 			refusals = append(refusals, heldRefusal{refusal, h.txn})
-			t.p.stuck.Add(1)
 		}
 		t.p.window.adjust(int64(grown) - h.size)
 		*h = heldMessage{}
@@ -232,16 +233,26 @@ func (t *topic) drained() bool {
 	return true
 }
 
-// stop ends a topic that cannot be. It gives the first message that waits for it.
-func (t *topic) stop() (first *heldMessage) {
+// first is the first message that waits for the topic; nil where there is none, or
+// where the topic has stopped at it.
+func (t *topic) first() *heldMessage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == topicStopped || len(t.held) == 0 {
 		return nil
 	}
-	t.state = topicStopped
-	t.p.stuck.Add(int64(len(t.held)))
 	return &t.held[0]
+}
+
+// stop ends a topic that cannot be. What waits for it is stuck.
+func (t *topic) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state != topicStopped && len(t.lanes) == 0 {
+		t.state = topicStopped
+		t.p.stuck.Add(int64(len(t.held)))
+		t.p.progressed()
+	}
 }
 
 // setAwaited notes whether the cluster knows the topic.
