@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -178,9 +177,9 @@ func (b *business) event(ctx context.Context, aggregate, id string, version int6
 	if err != nil {
 		return err
 	}
-	eventID := uuid.NewString()
-	_, err = b.tx.Exec(ctx, `INSERT INTO `+outboxTable+` (event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)
-		VALUES ($1, $2, $3, $4, $5, $6)`, eventID, aggregate, id, version, kind, payload)
+	var eventID string
+	err = b.tx.QueryRow(ctx, `INSERT INTO `+outboxTable+` (event_id, aggregate_type, aggregate_id, aggregate_version, event_type, payload)
+		VALUES (gen_random_uuid(), $1, $2, $3, $4, $5) RETURNING event_id::text`, aggregate, id, version, kind, payload).Scan(&eventID)
 	b.written = append(b.written, eventID)
 	return err
 }
