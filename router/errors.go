@@ -53,7 +53,13 @@ func (e *BindError) Error() string {
 		}
 		fmt.Fprintf(&b, "column %q (mapped as %s) %s", p.Column, p.Option, p.Detail)
 	}
-	b.WriteString(". Its columns are ")
+	return b.String() + e.columns()
+}
+
+// columns is a sentence, to be appended to another one, that lists the real columns.
+func (e *BindError) columns() string {
+	var b strings.Builder
+	b.WriteString(". The table's columns are ")
 	for i, c := range e.Columns {
 		if i > 0 {
 			b.WriteString(", ")

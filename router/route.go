@@ -76,7 +76,7 @@ func (r *Router) fill(b *binding, row *event.Row, msg *event.Message) (p problem
 	}
 	if b.err != nil {
 		first := b.err.Problems[0]
-		return problem{first.Reason, first.Column, "mapped as " + first.Option + ", it " + first.Detail}
+		return problem{first.Reason, first.Column, "mapped as " + first.Option + ", it " + first.Detail + b.err.columns()}
 	}
 	if p = r.fillKey(b, row, msg); p.is() {
 		return p
