@@ -80,7 +80,7 @@ func (s *Session) prepare(pc *pgconn.Config) {
 	if pc.RuntimeParams["application_name"] == "" {
 		pc.RuntimeParams["application_name"] = "postrider " + s.cfg.Slot
 	}
-	applyPins(pc.RuntimeParams, outputPins, sessionPins, []pin{{"statement_timeout", "0"}, {"lock_timeout", "0"}})
+	applyPins(pc.RuntimeParams, outputPins, sessionPins, streamPins)
 	if s.cfg.WALSenderTimeout > 0 {
 		applyPins(pc.RuntimeParams, []pin{{"wal_sender_timeout", fmt.Sprintf("%dms", s.cfg.WALSenderTimeout.Milliseconds())}})
 	}

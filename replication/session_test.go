@@ -48,7 +48,7 @@ func TestStartupParameters(t *testing.T) {
 	for name, want := range map[string]string{
 		"replication": "database", "client_encoding": "UTF8", "DateStyle": "ISO", "bytea_output": "hex", "extra_float_digits": "3",
 		"IntervalStyle": "postgres", "TimeZone": "UTC", "lc_monetary": "C", "idle_session_timeout": "0",
-		"idle_in_transaction_session_timeout": "0", "wal_sender_timeout": "5000ms", "application_name": "mine", "datestyle": "",
+		"idle_in_transaction_session_timeout": "0", "wal_sender_timeout": "5000ms", "tcp_user_timeout": "0", "application_name": "mine", "datestyle": "",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

@@ -35,6 +35,16 @@ var sessionPins = []pin{
 	{"idle_in_transaction_session_timeout", "0"},
 }
 
+// streamPins are for the replication connection alone. tcp_user_timeout is off
+// on the server's side: Linux counts the time that a receiver's window is
+// closed, and a full window of ours closes it for as long as a broker is away.
+// A dead client is found by wal_sender_timeout, since statuses never stop.
+var streamPins = []pin{
+	{"statement_timeout", "0"},
+	{"lock_timeout", "0"},
+	{"tcp_user_timeout", "0"},
+}
+
 func applyPins(params map[string]string, pins ...[]pin) {
 	for _, list := range pins {
 		for _, p := range list {

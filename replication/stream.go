@@ -326,9 +326,10 @@ func (st *Stream) Close(ctx context.Context) error {
 
 	ctx, cancel := context.WithTimeout(ctx, closeWait)
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = st.conn.Close() })() // nothing waits longer, a stuck write neither
 	err := st.feedback.finish(started)
 	if st.stopped(ctx, started) && err == nil {
-		st.awaitHangup(ctx)
+		st.awaitHangup()
 	}
 	_ = st.conn.Close() // all that mattered has been written
 	return classify("send last status", st.subject(), err)
@@ -348,12 +349,9 @@ func (st *Stream) stopped(ctx context.Context, started bool) bool {
 	}
 }
 
-func (st *Stream) awaitHangup(ctx context.Context) {
-	deadline, _ := ctx.Deadline()
-	if st.conn.SetReadDeadline(deadline) != nil {
-		return
+// awaitHangup reads until the server has closed, or Close's context has.
+func (st *Stream) awaitHangup() {
+	if st.conn.SetReadDeadline(time.Time{}) == nil {
+		_, _ = io.Copy(io.Discard, st.conn) // any end will do
 	}
-	stop := context.AfterFunc(ctx, func() { _ = st.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	_, _ = io.Copy(io.Discard, st.conn) // any end will do
 }
