@@ -82,6 +82,7 @@ func (r *Relay) probeKafka(ctx context.Context) error {
 		return configError(err)
 	}
 	pause := backoff{lo: r.cfg.Timers.BackoffMin, hi: r.cfg.Timers.BackoffMax}
+	said := "" // the same words once are enough for ten seconds
 	for began := time.Now(); ; {
 		err := p.Probe(ctx, rt.StaticTopics())
 		switch {
@@ -91,7 +92,10 @@ func (r *Relay) probeKafka(ctx context.Context) error {
 			return err
 		}
 		r.state.waitFor(fmt.Sprintf("Kafka: %v", err))
-		r.cfg.Log.Warn().Err(err).Str("try", operr.HintOf(err)).Msg("Kafka does not answer; trying again")
+		if text := err.Error(); text != said {
+			said = text
+			r.cfg.Log.Warn().Err(err).Str("try", operr.HintOf(err)).Msg("Kafka does not answer; trying again")
+		}
 		if pause.wait(ctx) != nil {
 			return nil
 		}

@@ -37,12 +37,34 @@ type Status struct {
 	Stored   event.LSN `json:"stored_lsn"`
 	HandedOn event.LSN `json:"handed_on_lsn"`
 	// Unconfirmed events were received and are not resolved; the oldest was committed at OldestUnconfirmed.
-	Unconfirmed       int             `json:"unconfirmed_events"`
-	OldestUnconfirmed *time.Time      `json:"oldest_unconfirmed_at"`
-	Published         uint64          `json:"events_published"`
-	LastAcknowledged  *time.Time      `json:"last_acknowledged_at"`
-	LastWireActivity  *time.Time      `json:"last_wire_activity_at"`
-	Publishing        publisher.Stats `json:"publishing"`
+	Unconfirmed       int        `json:"unconfirmed_events"`
+	OldestUnconfirmed *time.Time `json:"oldest_unconfirmed_at"`
+	Published         uint64     `json:"events_published"`
+	LastAcknowledged  *time.Time `json:"last_acknowledged_at"`
+	LastWireActivity  *time.Time `json:"last_wire_activity_at"`
+	Publishing        Publishing `json:"publishing"`
+}
+
+// Publishing is the publisher's part of Status; publisher.Stats says what the fields mean.
+type Publishing struct {
+	PendingEvents      int64    `json:"pending_events"`
+	StuckEvents        int64    `json:"stuck_events"`
+	WindowBytes        int64    `json:"window_bytes"`
+	WindowLimitBytes   int64    `json:"window_limit_bytes"`
+	Lanes              int      `json:"lanes"`
+	StoppedLanes       int      `json:"stopped_lanes"`
+	AwaitedTopics      []string `json:"awaited_topics"`
+	Batches            int64    `json:"acknowledged_batches"`
+	Requests           int64    `json:"requests"`
+	PossibleDuplicates int64    `json:"possible_duplicates"`
+}
+
+func publishing(s publisher.Stats) Publishing {
+	return Publishing{
+		PendingEvents: s.PendingEvents, StuckEvents: s.StuckEvents, WindowBytes: s.WindowBytes, WindowLimitBytes: s.Window,
+		Lanes: s.Lanes, StoppedLanes: s.StoppedLanes, AwaitedTopics: s.AwaitedTopics, Batches: s.AckedBatches,
+		Requests: s.Requests, PossibleDuplicates: s.PossibleDuplicates,
+	}
 }
 
 // state is what the running relay shows to others.
@@ -113,7 +135,7 @@ func (r *Relay) Status() Status {
 		return s
 	}
 	s.Stored, s.HandedOn = gen.row().Confirmed, event.LSN(gen.handedOn.Load())
-	s.Publishing = gen.publisher.Stats()
+	s.Publishing = publishing(gen.publisher.Stats())
 	if ledger := gen.ledgerNow(); ledger != nil {
 		s.Unconfirmed = ledger.Unresolved()
 		if oldest, ok := ledger.Oldest(); ok {
