@@ -40,6 +40,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// built gives the binary's path. A test that measures asks for it before it begins.
+func built(t *testing.T) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // yaml writes the fixture's configuration as a user would.
 func (f *fixture) yaml(extra string) string {
 	f.t.Helper()
@@ -74,10 +84,7 @@ type process struct {
 // spawn starts a command of the binary.
 func spawn(t *testing.T, args ...string) *process {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := built(t)
 	stderr, err := os.CreateTemp(t.TempDir(), "stderr-")
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ func TestDrainOfSingleRowTransactions(t *testing.T) {
 		VALUES ('order', 'k' || i %% 5000, jsonb_build_object('i', i, 'customer', i %% 977, 'pad', repeat('x', 100 + i %% 120)));
 		COMMIT; END LOOP; END $$`, rows))
 	config := f.yaml("")
+	built(t)
 	began := time.Now()
 	relay := spawn(t, "run", "--config", config, "--until-lsn", "now")
 	if code := relay.wait(10 * time.Minute); code != 0 {
@@ -54,6 +55,7 @@ func TestMemoryOfOneHugeTransaction(t *testing.T) {
 	f.db.Exec(t, fmt.Sprintf(`INSERT INTO outbox(aggregate_type, aggregate_id, payload)
 		SELECT 'order', 'k' || i %% 5000, jsonb_build_object('i', i, 'pad', repeat('y', 950)) FROM generate_series(1, %d) i`, rows))
 	end := f.walEnd()
+	built(t)
 	began := time.Now()
 	relay := spawn(t, "run", "--config", f.yaml(""))
 	testkit.Eventually(t, 10*time.Minute, func() error {
