@@ -159,7 +159,7 @@ func TestHostileRole(t *testing.T) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	for name, value := range want {
 		var got string
-		if err := conn.QueryRow(within(t), "SELECT "+name+"::text FROM ob3 WHERE ts IS NOT NULL").Scan(&got); err != nil || got != value {
+		if err := conn.QueryRow(within(t), "SELECT "+name+"::text FROM public.ob3 WHERE ts IS NOT NULL").Scan(&got); err != nil || got != value {
 			t.Errorf("SQL: %s is %q, want %q (%v)", name, got, value, err)
 		}
 	}

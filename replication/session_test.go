@@ -47,7 +47,7 @@ func TestStartupParameters(t *testing.T) {
 	got := srv.Startup(0)
 	for name, want := range map[string]string{
 		"replication": "database", "client_encoding": "UTF8", "DateStyle": "ISO", "bytea_output": "hex", "extra_float_digits": "3",
-		"IntervalStyle": "postgres", "TimeZone": "UTC", "lc_monetary": "C", "idle_session_timeout": "0",
+		"IntervalStyle": "postgres", "TimeZone": "UTC", "lc_monetary": "C", "search_path": "pg_catalog", "quote_all_identifiers": "off", "idle_session_timeout": "0",
 		"idle_in_transaction_session_timeout": "0", "wal_sender_timeout": "5000ms", "tcp_user_timeout": "0", "application_name": "mine", "datestyle": "",
 	} {
 		if got[name] != want {

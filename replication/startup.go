@@ -27,6 +27,9 @@ var outputPins = []pin{
 	{"IntervalStyle", "postgres"},
 	{"TimeZone", "UTC"},
 	{"lc_monetary", "C"},
+	// regclass, regtype and the like are written by both.
+	{"search_path", "pg_catalog"},
+	{"quote_all_identifiers", "off"},
 }
 
 // sessionPins keep the server from ending a session that waits.
