@@ -105,7 +105,7 @@ func bound(stored *Row, slot SlotState, sys System) error {
 	case stored.SystemID != sys.ID:
 		return slotError(slot.Name,
 			fmt.Errorf("the stored position %s belongs to system identifier %s, this server is %s; a position of one says nothing about the other, events before %s may be missing from Kafka", stored.Confirmed, stored.SystemID, sys.ID, slot.Confirmed),
-			"check postgres.connection; if the database was moved here, publish by hand what is missing and go on from where the slot stands: "+accept(stored, slot, sys))
+			"check postgres.host (or postgres.dsn); if the database was moved here, publish by hand what is missing and go on from where the slot stands: "+accept(stored, slot, sys))
 	case stored.Timeline == sys.Timeline && slot.Confirmed < stored.SlotBirth:
 		return slotError(slot.Name,
 			fmt.Errorf("it stands at %s, before %s where it was created: this is not the slot for which the position was stored", slot.Confirmed, stored.SlotBirth),
@@ -127,7 +127,7 @@ func skipOn(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 	}
 	return 0, slotError(slot.Name,
 		fmt.Errorf("the stored position %s is of timeline %d, which is no ancestor of the server's timeline %d: the server's history parted from it earlier, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, stored.Timeline, sys.Timeline),
-		"check that postgres.connection leads to the current primary; if it does, go on from where the slot stands: "+accept(stored, slot, sys))
+		"check that postgres.host (or postgres.dsn) leads to the current primary; if it does, go on from where the slot stands: "+accept(stored, slot, sys))
 }
 
 // ahead: somebody moved the slot, or made it anew.

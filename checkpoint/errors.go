@@ -37,7 +37,7 @@ func storeError(op, subject string, err error) error {
 		// read_only_sql_transaction; object_not_in_prerequisite_state, which the WAL
 		// functions say in recovery: a standby that may be promoted
 		e.Transient = true
-		e.Hint = "target_session_attrs=read-write in postgres.connection"
+		e.Hint = "name the primary in postgres.host, or add target_session_attrs=read-write to postgres.dsn"
 	default:
 		e.Transient = healsByItself(pg.Code)
 	}

@@ -122,3 +122,49 @@ func TestTickOff(t *testing.T) {
 		t.Errorf("%q stays", got)
 	}
 }
+
+// TestTickOffProof: the latch needs a snapshot that covers every event so far. One
+// that was taken before an event does not, nor one that saw a transaction running
+// which was open when the event came (rules 3 and 4).
+func TestTickOffProof(t *testing.T) {
+	t.Parallel()
+	var ticks checkpoint.TickOff
+	offer := func(snapshot string, lsn event.LSN, pending event.LSN) {
+		t.Helper()
+		ticks.Offer(checkpoint.Tick{Snapshot: snapshot, LSN: lsn})
+		if got := ticks.Pending(); got != pending {
+			t.Errorf("%s: pending %s, want %s", snapshot, got, pending)
+		}
+		ticks.Snapshot(lsn)
+		if got := ticks.Proved(); got != (pending != 0) {
+			t.Errorf("%s: proved %t", snapshot, got)
+		}
+	}
+	offer("10:10:", 100, 100)
+	ticks.Event()
+	if ticks.Proved() {
+		t.Error("a snapshot from before the event proves it")
+	}
+	// 15 runs: the event's row may be of it, or of a transaction after it.
+	offer("15:20:15", 200, 0)
+	offer("15:40:15", 300, 0)
+	// It has ended; what runs now began after the event.
+	offer("30:50:30,45", 400, 400)
+
+	// A tick that waits while an event comes does not prove that event.
+	ticks.Offer(checkpoint.Tick{Snapshot: "50:50:", LSN: 500})
+	ticks.Event()
+	if ticks.Snapshot(500); ticks.Proved() {
+		t.Error("a tick from before the event proves it")
+	}
+
+	// In the quiet a useless one makes room, a useful one stays.
+	ticks.Offer(checkpoint.Tick{Snapshot: "55:60:55", LSN: 600})
+	if ticks.Discard(); !ticks.Wants() {
+		t.Error("a tick that will not do is kept")
+	}
+	ticks.Offer(checkpoint.Tick{Snapshot: "60:60:", LSN: 700})
+	if ticks.Discard(); ticks.Wants() {
+		t.Error("a tick that will do is dropped")
+	}
+}

@@ -30,11 +30,15 @@ func (s *Store) TakeTick(ctx context.Context) (Tick, error) {
 	return t, err
 }
 
-// TickOff keeps the last tick that is ticked off. The zero value is ready.
-// For one goroutine.
+// TickOff keeps the last tick that is ticked off, and knows whether it proves every
+// event so far. The zero value is ready. For one goroutine.
 type TickOff struct {
 	waiting Tick
 	done    string
+	// bound is above the transactions of all events so far: the end of the first
+	// snapshot that was taken after the last of them; 0 while there is none.
+	bound  uint64
+	proved bool
 }
 
 // Wants says that the next tick may be offered: none waits.
@@ -43,18 +47,53 @@ func (t *TickOff) Wants() bool { return t.waiting.LSN == 0 }
 // Offer hands in a fresh tick. While one waits, it is not replaced: during a long
 // backlog a newer one would always come out of reach.
 func (t *TickOff) Offer(tick Tick) {
-	if t.Wants() {
-		t.waiting = tick
+	if !t.Wants() {
+		return
+	}
+	t.waiting = tick
+	if s, err := ParseSnapshot(tick.Snapshot); err == nil && t.bound == 0 {
+		t.bound = s.Xmax
 	}
 }
+
+// Event says that an event came: no tick up to now proves it.
+func (t *TickOff) Event() { t.bound, t.proved = 0, false }
 
 // Snapshot gives the last ticked-off snapshot ("": none) once everything up to
 // confirmed is resolved.
 func (t *TickOff) Snapshot(confirmed event.LSN) string {
 	if !t.Wants() && confirmed >= t.waiting.LSN {
+		t.proved = t.proves(t.waiting)
 		t.done, t.waiting = t.waiting.Snapshot, Tick{}
 	}
 	return t.done
+}
+
+// Proved says that the last ticked-off snapshot covers the rows of all events so far.
+// It does not while a transaction is open that was so at the time of the last event:
+// a row of it, or of one after it, could not be told from a missing one (see Covered).
+func (t *TickOff) Proved() bool { return t.proved }
+
+// Discard drops a waiting tick that would not prove the events so far. It is for the
+// quiet, in which a newer one does not come out of reach.
+func (t *TickOff) Discard() {
+	if !t.proves(t.waiting) {
+		t.waiting = Tick{}
+	}
+}
+
+// Pending is up to where everything must be resolved for Proved to hold; 0 where it
+// holds, or where the waiting tick will not do.
+func (t *TickOff) Pending() event.LSN {
+	if t.proved || t.Wants() || !t.proves(t.waiting) {
+		return 0
+	}
+	return t.waiting.LSN
+}
+
+func (t *TickOff) proves(tick Tick) bool {
+	s, err := ParseSnapshot(tick.Snapshot)
+	return err == nil && t.bound != 0 && s.Xmin >= t.bound
 }
 
 // walPosition is the WAL's insert position with what is needed to turn it into the

@@ -169,7 +169,7 @@ func createSchema(ctx context.Context, conn *sql.Conn) error {
 func open(connString string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(connString)
 	if err != nil {
-		return nil, &operr.Error{Class: operr.Config, Op: "parse", Subject: "postgres.connection", Err: err}
+		return nil, &operr.Error{Class: operr.Config, Op: "parse", Subject: "the connection string", Err: err, Hint: "correct postgres.host or postgres.dsn"}
 	}
 	cfg.RuntimeParams["application_name"] = "postrider setup"
 	cfg.RuntimeParams["idle_session_timeout"] = "0"

@@ -54,7 +54,7 @@ func judge(err error) verdict {
 		// Our own doing; whoever cancelled knows.
 		return verdict{class: operr.Postgres}
 	case errors.As(err, &parse):
-		return verdict{class: operr.Config, hint: "correct postgres.connection: a libpq URL or key=value string"}
+		return verdict{class: operr.Config, hint: "correct postgres.host or postgres.dsn: a libpq URL or key=value string"}
 	case errors.As(err, &protocol):
 		// The same bytes come again on every attempt, and skipping them could lose an event.
 		return verdict{class: operr.Postgres, hint: "report the message and the server's version; nothing was confirmed past it"}
@@ -126,7 +126,7 @@ func judgeState(pg *pgconn.PgError) (verdict, bool) {
 	case "42501": // insufficient_privilege
 		return verdict{class: operr.Postgres, hint: "grant what is missing: ALTER ROLE … REPLICATION for the stream, or the privilege that the message names"}, true
 	case "3D000": // invalid_catalog_name
-		return verdict{class: operr.Postgres, hint: "correct the database in postgres.connection; a slot belongs to one database"}, true
+		return verdict{class: operr.Postgres, hint: "correct postgres.database (or the one in postgres.dsn); a slot belongs to one database"}, true
 	case "25006", "0A000": // read-only, or not supported in recovery: a standby, until it is promoted
 		return verdict{class: operr.Postgres, transient: isStandby(pg), hint: "connect to the primary (target_session_attrs=read-write with several hosts)"}, true
 	case "08P01": // protocol_violation: what PgBouncer says to parameters it does not know

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -29,6 +31,10 @@ type PublishedTable struct {
 	// ByLeaves marks a partitioned table whose rows come under the names of its
 	// partitions, because the publication does not go by the root.
 	ByLeaves bool
+	// Membership are the catalog rows by which it belongs to the publication; a
+	// table that was taken out and put in again has another one. Empty where all
+	// tables belong.
+	Membership string
 }
 
 // Publication is what the catalog says of one publication.
@@ -36,6 +42,8 @@ type Publication struct {
 	Name      string
 	OID       uint32
 	AllTables bool
+	// Version changes with every ALTER PUBLICATION that is not about tables.
+	Version string
 	// Insert, Update, Delete and Truncate are the published operations.
 	Insert, Update, Delete, Truncate bool
 	// ViaRoot is publish_via_partition_root.
@@ -71,7 +79,7 @@ func (p Publications) Find(name string) (*Publication, bool) {
 	return nil, false
 }
 
-const publicationsSQL = `SELECT pubname, oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot
+const publicationsSQL = `SELECT pubname, oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, xmin::text
   FROM pg_catalog.pg_publication WHERE pubname = ANY($1) ORDER BY pubname`
 
 // publishedSQL gives "" for a column list that names every column there is:
@@ -80,17 +88,26 @@ const publishedSQL = `SELECT t.pubname, t.schemaname, t.tablename, coalesce(j.t 
        CASE WHEN NOT j.t ? 'attnames' OR list.names @> ARRAY(
               SELECT a.attname::text FROM pg_catalog.pg_attribute a
                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '')
-            THEN '' ELSE pg_catalog.array_to_string(list.names, ',') END, false
+            THEN '' ELSE pg_catalog.array_to_string(list.names, ',') END, false,
+       coalesce((SELECT pg_catalog.string_agg(m.oid::text, ',' ORDER BY m.oid) FROM (
+         SELECT r.oid FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
+            AND (r.prrelid = c.oid OR r.prrelid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid))) %s) m), '')
   FROM pg_catalog.pg_publication_tables t
+  JOIN pg_catalog.pg_publication p ON p.pubname = t.pubname
   JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
  CROSS JOIN LATERAL (SELECT pg_catalog.to_jsonb(t) AS t) j
  CROSS JOIN LATERAL (SELECT ARRAY(SELECT x FROM pg_catalog.jsonb_array_elements_text(j.t -> 'attnames') x ORDER BY x) AS names) list
  WHERE t.pubname = ANY($1)`
 
+// schemaMemberSQL adds to it, since 15, the membership by way of the schema.
+const schemaMemberSQL = `UNION ALL SELECT s.oid FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid`
+
 // byLeavesSQL finds partitioned tables that are published by their leaves: named
 // themselves (or below one that is), or with every leaf named.
-const byLeavesSQL = `SELECT p.pubname, n.nspname, c.relname, '', '', true
+const byLeavesSQL = `SELECT p.pubname, n.nspname, c.relname, '', '', true,
+       coalesce((SELECT pg_catalog.string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_catalog.pg_publication_rel r
+                  JOIN pg_catalog.pg_partition_ancestors(c.oid) a ON a.relid = r.prrelid WHERE r.prpubid = p.oid), '')
   FROM pg_catalog.pg_publication p
  CROSS JOIN pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -121,13 +138,17 @@ func readPublications(ctx context.Context, conn *pgx.Conn, names []string) (Publ
 		return nil, err
 	}
 	pubs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Publication, err error) {
-		err = row.Scan(&p.Name, &p.OID, &p.AllTables, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot)
+		err = row.Scan(&p.Name, &p.OID, &p.AllTables, &p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.ViaRoot, &p.Version)
 		return p, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, sql := range []string{publishedSQL, byLeavesSQL} {
+	schemaMember := ""
+	if serverMajor(conn) >= 15 {
+		schemaMember = schemaMemberSQL
+	}
+	for _, sql := range []string{fmt.Sprintf(publishedSQL, schemaMember), byLeavesSQL} {
 		if err := addTables(ctx, conn, sql, names, pubs); err != nil {
 			return nil, err
 		}
@@ -138,6 +159,13 @@ func readPublications(ctx context.Context, conn *pgx.Conn, names []string) (Publ
 	return pubs, nil
 }
 
+// serverMajor is the server's major version, 0 where it does not say.
+func serverMajor(conn *pgx.Conn) int {
+	digits, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), ".")
+	major, _ := strconv.Atoi(digits) // "19beta1" is none: only a check more is lost
+	return major
+}
+
 func addTables(ctx context.Context, conn *pgx.Conn, sql string, names []string, pubs Publications) error {
 	rows, err := conn.Query(ctx, sql, names)
 	if err != nil {
@@ -145,7 +173,7 @@ func addTables(ctx context.Context, conn *pgx.Conn, sql string, names []string, 
 	}
 	var name string
 	var t PublishedTable
-	_, err = pgx.ForEachRow(rows, []any{&name, &t.Schema, &t.Table.Name, &t.RowFilter, &t.Columns, &t.ByLeaves}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &t.Schema, &t.Table.Name, &t.RowFilter, &t.Columns, &t.ByLeaves, &t.Membership}, func() error {
 		if p, ok := pubs.Find(name); ok {
 			p.Tables = append(p.Tables, t)
 		}
@@ -190,7 +218,12 @@ func (p *Publication) changed(now *Publication, tables []Table) string {
 			return "has another row filter for table " + t.String()
 		case was.Columns != is.Columns:
 			return "has another column list for table " + t.String()
+		case covered && was.Membership != is.Membership:
+			return "had table " + t.String() + " taken out and put in again"
 		}
+	}
+	if p.Version != now.Version {
+		return "was altered, if only for a moment"
 	}
 	return ""
 }

@@ -122,6 +122,9 @@ func (l *link) outcome(refusal *event.Refusal, problem error) error {
 	case refusal != nil:
 		log.Msg("halted")
 		return haltError(refusal, confirmed, problem)
+	case unprovable(problem):
+		log.Msg("stopped: the position cannot be trusted")
+		return problem
 	case left > 0 || problem != nil:
 		log.Msg("stopped before everything was confirmed")
 		return drainError(left, confirmed, problem)
@@ -129,6 +132,11 @@ func (l *link) outcome(refusal *event.Refusal, problem error) error {
 		log.Msg("stopped; everything that was received is confirmed")
 		return nil
 	}
+}
+
+// unprovable says that going on might skip events; that is more than an incomplete drain.
+func unprovable(problem error) bool {
+	return operr.ClassOf(problem) == operr.Slot && !operr.IsTransient(problem)
 }
 
 func haltError(refusal *event.Refusal, confirmed event.LSN, problem error) error {

@@ -148,6 +148,9 @@ func (g *generation) leftBehind(cause error) error {
 
 func drainError(left int, confirmed event.LSN, cause error) error {
 	err := fmt.Errorf("%d events stayed unconfirmed; the slot is confirmed up to %s and they will be published again at the next start", left, confirmed)
+	if left == 0 {
+		err = fmt.Errorf("everything is published, but the slot is confirmed up to %s only; what came after it will be published again at the next start", confirmed)
+	}
 	if cause != nil {
 		err = fmt.Errorf("%w (%w)", err, cause)
 	}

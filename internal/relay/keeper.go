@@ -23,6 +23,8 @@ type keeper struct {
 	// unchanged. Event-free WAL past it is not confirmed: on 18 a dropped publication
 	// is silent, and what looks free of events may not be (rule 7).
 	verified event.LSN
+	// lastEvent is the position of the last resolved event that tick knows of.
+	lastEvent event.LSN
 	// quietSince is zero while something is unresolved.
 	quietSince time.Time
 	failures   int
@@ -109,11 +111,19 @@ func (k *keeper) keep(ctx context.Context) error {
 	if settled, err := k.gen.settleDoubt(); err != nil || !settled {
 		return err
 	}
-	if err := k.offerTick(ctx); err != nil {
+	pos := k.position()
+	idle := k.idleDue(pos)
+	if err := k.offerTick(ctx, pos, idle); err != nil {
 		return err
 	}
-	pos := k.position()
-	if err := k.save(ctx, pos, k.idleDue(pos)); err != nil {
+	if at := k.tick.Pending(); idle && k.verified < at {
+		// Only a look stands between the quiet and its latch.
+		if err := k.look(ctx); err != nil {
+			return err
+		}
+	}
+	k.tick.Snapshot(pos.EventFree)
+	if err := k.save(ctx, pos, idle && k.tick.Proved()); err != nil {
 		return err
 	}
 	k.confirm(pos)
@@ -127,8 +137,17 @@ func (k *keeper) position() checkpoint.Position {
 	return pos
 }
 
-func (k *keeper) offerTick(ctx context.Context) error {
-	if !k.tick.Wants() || k.gen.row().Idle && k.gen.ledger.Position().Confirmed <= k.gen.row().Confirmed {
+// offerTick takes a snapshot where one is wanted: never under the latch, whose own
+// snapshot proves all there is.
+func (k *keeper) offerTick(ctx context.Context, pos checkpoint.Position, idle bool) error {
+	if !pos.Quiet || pos.Confirmed > k.lastEvent {
+		k.lastEvent = pos.Confirmed
+		k.tick.Event()
+	}
+	if idle {
+		k.tick.Discard()
+	}
+	if !k.tick.Wants() || k.gen.row().Idle && pos.Confirmed <= k.gen.row().Confirmed {
 		return nil
 	}
 	return k.link.sql.do(func(*pgx.Conn) error {
@@ -152,10 +171,12 @@ func (k *keeper) idleDue(pos checkpoint.Position) bool {
 	return time.Since(k.quietSince) >= k.gen.cfg.Timers.Idle
 }
 
-// save writes the row that is due, if one is.
-func (k *keeper) save(ctx context.Context, pos checkpoint.Position, idleDue bool) error {
+// save writes the row that is due, if one is. latch allows the idle row: it must be
+// quiet, and the row's snapshot has to prove every event up to here, since after a
+// crash the slot may stand past the row and nothing else tells (rules 3 and 4).
+func (k *keeper) save(ctx context.Context, pos checkpoint.Position, latch bool) error {
 	row, due := k.gen.row().Next(pos, k.gen.eventsBefore)
-	if !due || row.Idle && !idleDue {
+	if !due || row.Idle && !latch {
 		return nil
 	}
 	return k.write(ctx, row)
@@ -184,18 +205,28 @@ func (k *keeper) confirm(pos checkpoint.Position) {
 	k.gen.metrics.confirmed(at)
 }
 
-// last stores and confirms at the end of a run. A latched row is brought up to the
-// slot, so that a start after a clean stop has nothing to prove.
+// errInDoubt is the end of a run whose start was still to be proved.
+var errInDoubt = errors.New("the start was still being proved, so nothing was stored")
+
+// last stores and confirms at the end of a run. The row is brought up to the slot, so
+// that a start after a clean stop has nothing to prove.
 func (k *keeper) last(ctx context.Context) error {
-	if settled, err := k.gen.settleDoubt(); err != nil || !settled {
+	switch settled, err := k.gen.settleDoubt(); {
+	case err != nil:
 		return err
+	case !settled:
+		return errInDoubt
 	}
 	pos := k.position()
-	if err := k.save(ctx, pos, true); err != nil {
-		return err
+	row, due := k.gen.row().Next(pos, k.gen.eventsBefore)
+	if row.Idle {
+		k.tick.Snapshot(pos.EventFree)
+		// A latch that stands was proved; a new one has to be.
+		row.Idle = k.gen.row().Idle || k.tick.Proved()
+		due = due || row.MayConfirm(pos) > row.Confirmed
+		row.Confirmed = max(row.Confirmed, pos.EventFree)
 	}
-	if row := k.gen.row(); row.Idle && row.MayConfirm(pos) > row.Confirmed {
-		row.Confirmed = row.MayConfirm(pos)
+	if due {
 		if err := k.write(ctx, row); err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func (l *link) check(ctx context.Context) error {
 		Slot: g.cfg.Replication.Slot, Publications: g.cfg.Replication.Publications, Tables: g.cfg.tables(),
 	})
 	if len(problems) > 0 {
-		return joinProblems(problems)
+		return joinProblems(l.withPosition(ctx, problems))
 	}
 	now, err := replication.ReadPublications(ctx, l.sql.conn, g.cfg.Replication.Publications)
 	if err != nil {
@@ -101,6 +101,30 @@ func (l *link) check(ctx context.Context) error {
 		return nil
 	}
 	return l.samePublications(now)
+}
+
+// withPosition words the problem of a slot that is missing or lost by what is stored:
+// since when events may be missing, and the SQL that goes on from there (case C32, trap 10).
+func (l *link) withPosition(ctx context.Context, problems []*operr.Error) []*operr.Error {
+	slot, err := replication.ReadSlot(ctx, l.sql.conn, l.gen.cfg.Replication.Slot)
+	if err != nil || slot.Exists && !slot.Lost() {
+		return problems
+	}
+	stored, err := l.store.Load(ctx)
+	if err != nil {
+		return problems
+	}
+	_, err = checkpoint.Decide(stored, slotState(slot), checkpoint.System{}, nil)
+	var worded *operr.Error
+	if !errors.As(err, &worded) {
+		return problems
+	}
+	for i, p := range problems {
+		if p.Class == operr.Slot {
+			problems[i] = worded
+		}
+	}
+	return problems
 }
 
 func (l *link) samePublications(now replication.Publications) error {
