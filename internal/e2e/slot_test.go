@@ -80,8 +80,8 @@ func (f *fixture) heal(hint string) {
 	}
 }
 
-// requireRefusal fails the test unless err is of the class, has a hint and names the texts.
-func requireRefusal(t *testing.T, err error, class operr.Class, texts ...string) {
+// requireRefusedStart fails the test unless err is of the class, has a hint and names the texts.
+func requireRefusedStart(t *testing.T, err error, class operr.Class, texts ...string) {
 	t.Helper()
 	if err == nil || operr.ClassOf(err) != class || operr.HintOf(err) == "" {
 		t.Fatalf("the run ended with %v (class %d, try %q), want class %d and a hint", err, operr.ClassOf(err), operr.HintOf(err), class)
@@ -146,7 +146,7 @@ func TestLostSlot(t *testing.T) {
 	log.await(t, `"level":"warn"`, `"wal_status":"unreserved"`)
 	f.db.Exec(t, "CHECKPOINT")
 	confirmed := f.confirmed()
-	requireRefusal(t, run.wait(patience), operr.Slot, f.db.Slot, "wal_status=lost", confirmed.String(), "may be missing")
+	requireRefusedStart(t, run.wait(patience), operr.Slot, f.db.Slot, "wal_status=lost", confirmed.String(), "may be missing")
 
 	before := f.slotRow()
 	if !strings.Contains(before, "lost") {
@@ -237,7 +237,7 @@ func TestPositionIsBound(t *testing.T) {
 			}
 			before := f.slotRow()
 			err := f.drain()
-			requireRefusal(t, err, operr.Slot, append(c.names, f.db.Slot, stored.String())...)
+			requireRefusedStart(t, err, operr.Slot, append(c.names, f.db.Slot, stored.String())...)
 			if after := f.slotRow(); after != before {
 				t.Errorf("the slot was %s and is %s", before, after)
 			}
@@ -359,7 +359,7 @@ func TestDoubtfulStart(t *testing.T) {
 			f.insert("order", "k", "3")
 			if missing {
 				err := f.drain()
-				requireRefusal(t, err, operr.Slot, f.scalar("SELECT id::text FROM outbox WHERE payload = '2'"))
+				requireRefusedStart(t, err, operr.Slot, f.scalar("SELECT id::text FROM outbox WHERE payload = '2'"))
 				if strings.Contains(err.Error(), f.scalar("SELECT id::text FROM outbox WHERE payload = '1'")) {
 					t.Errorf("the first event is published and ticked off: %v", err)
 				}
@@ -367,7 +367,7 @@ func TestDoubtfulStart(t *testing.T) {
 					t.Errorf("confirmed %s stored %s, want %s and %s", f.confirmed(), f.stored(), slot, stored)
 				}
 				// In doubt once more, until somebody has looked.
-				requireRefusal(t, f.drain(), operr.Slot)
+				requireRefusedStart(t, f.drain(), operr.Slot)
 				f.heal(operr.HintOf(err))
 			}
 			f.mustDrain()
@@ -449,7 +449,7 @@ func (f *fixture) requireLossNoticed(how string) {
 		f.db.Exec(f.t, sql)
 	}
 	began := time.Now()
-	requireRefusal(f.t, run.wait(patience), operr.Postgres, "publication")
+	requireRefusedStart(f.t, run.wait(patience), operr.Postgres, "publication")
 	if took := time.Since(began); took > 5*time.Second {
 		f.t.Errorf("noticed after %s, want some looks of %s", took, f.cfg.Timers.Watch)
 	}
