@@ -126,6 +126,8 @@ type running struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
+	// registry has the run's metrics, also after its end.
+	registry *prometheus.Registry
 }
 
 // start runs a relay until stop or the end of the test.
@@ -137,13 +139,14 @@ func (f *fixture) start() *running {
 func startRelay(t *testing.T, cfg relay.Config) *running {
 	t.Helper()
 	// A second run of the same test registers its metrics anew.
-	cfg.Registerer = prometheus.NewRegistry()
+	registry := prometheus.NewRegistry()
+	cfg.Registerer = registry
 	r, err := relay.New(cfg)
 	if err != nil {
 		t.Fatalf("make the relay: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	run := &running{t: t, relay: r, cancel: cancel, done: make(chan struct{})}
+	run := &running{t: t, relay: r, cancel: cancel, done: make(chan struct{}), registry: registry}
 	go func() {
 		defer close(run.done)
 		run.err = r.Run(ctx)
@@ -153,6 +156,32 @@ func startRelay(t *testing.T, cfg relay.Config) *running {
 		<-run.done
 	})
 	return run
+}
+
+// metric is the value of a counter or gauge, found by its name and its labels as in
+// name{label="value"}; 0 where there is none.
+func (r *running) metric(name string) float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			full := family.GetName()
+			if len(labels) > 0 {
+				full += "{" + strings.Join(labels, ",") + "}"
+			}
+			if full == name {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
 }
 
 // wait gives the result of a run that ends by itself.
