@@ -194,3 +194,19 @@ func wantLines(t *testing.T, got []string, want ...string) {
 		t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// log gives the lines so far.
+func (r *recorder) log() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.lines...)
+}
+
+// commits waits for n transactions and gives their end LSNs.
+func (r *recorder) commits(t *testing.T, n int) []event.LSN {
+	t.Helper()
+	r.until(t, fmt.Sprintf("%d commits", n), func() bool { return len(r.ends) >= n })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]event.LSN(nil), r.ends...)
+}

@@ -182,13 +182,12 @@ func (st *Stream) silent(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, stillOursTimeout)
 	defer cancel()
 	ours, err := st.stillOurs(ask)
+	if err == nil && !ours {
+		return ErrSlotTaken
+	}
 	if err != nil {
 		st.log.Warn().Err(err).Str("slot", st.slot).Dur("silent_ms", st.source.idle()).
 			Msg("the stream is silent and the slot's holder cannot be asked for; waiting")
-		return nil
-	}
-	if !ours {
-		return ErrSlotTaken
 	}
 	return nil
 }

@@ -52,17 +52,16 @@ func TestConfirmedEndIsExact(t *testing.T) {
 	if _, err := t1.Exec(within(t), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
-	s.h.until(t, "two commits", func() bool { return len(s.h.ends) == 2 })
-	s.Confirm(s.h.ends[0])
+	ends := s.h.commits(t, 2)
+	s.Confirm(ends[0])
 	s.stop()
-	confirmedReaches(t, db, s.h.ends[0])
+	confirmedReaches(t, db, ends[0])
 
 	again := streamFrom(t, db, db.DSN)
 	if rows := again.h.rowsOf(t, 1); rows[0]["id"] != "t1" {
 		t.Fatalf("after confirming t2's end the stream begins with %v", rows)
 	}
-	again.h.until(t, "commit", func() bool { return len(again.h.ends) == 1 })
-	again.Confirm(again.h.ends[0])
+	again.Confirm(again.h.commits(t, 1)[0])
 	again.stop()
 
 	third := streamFrom(t, db, db.DSN)
