@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/replication"
@@ -55,6 +56,11 @@ type Timers struct {
 	Idle time.Duration
 	// Watch is how often the publication and the slot are compared with what was accepted. Default 10 s (rule 7).
 	Watch time.Duration
+	// Statement bounds each statement about the position, on the server; the answer is
+	// awaited for twice as long before the session is given up. A server that cannot be
+	// heard is noticed within Watch and that, and must be before it can give the slot
+	// to another instance, which takes wal_sender_timeout (trap 20). Default 5 s.
+	Statement time.Duration
 	// StandbyLog is how often a waiting standby says so. Default 30 s.
 	StandbyLog time.Duration
 	// Start is how long a server or broker that cannot be reached is tried at the start
@@ -76,6 +82,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Timers.Save, time.Second)
 	def(&c.Timers.Idle, 2*time.Second)
 	def(&c.Timers.Watch, 10*time.Second)
+	def(&c.Timers.Statement, checkpoint.DefaultStatementTimeout)
 	def(&c.Timers.StandbyLog, 30*time.Second)
 	def(&c.Timers.Start, 10*time.Second)
 	def(&c.Timers.BackoffMin, 200*time.Millisecond)

@@ -68,7 +68,9 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 		return nil, err
 	}
 	l.sql = &sqlSession{conn: conn}
-	l.store = checkpoint.NewStore(conn, checkpoint.StoreConfig{Publisher: g.cfg.Publisher, Slot: g.cfg.Replication.Slot, Holder: g.cfg.Holder})
+	l.store = checkpoint.NewStore(conn, checkpoint.StoreConfig{
+		Publisher: g.cfg.Publisher, Slot: g.cfg.Replication.Slot, Holder: g.cfg.Holder, StatementTimeout: g.cfg.Timers.Statement,
+	})
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}
@@ -203,6 +205,12 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	if err != nil {
 		return err
 	}
+	if slot.ActivePID == 0 {
+		// The walsender ended right after the start; its last words say why.
+		if err := l.stream.EarlyError(ctx); err != nil {
+			return err
+		}
+	}
 	if slot.ActivePID != l.session.BackendPID() {
 		return &replication.SlotBusyError{Slot: slot.Name, PID: slot.ActivePID}
 	}
@@ -321,6 +329,7 @@ func (l *link) serve(ctx context.Context) error {
 	l.launch(l.runStream)
 	l.launch(l.keeper.run)
 	l.launch(l.watchShutdown)
+	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)
 	g.publisher.Thaw()
 	select {
@@ -400,6 +409,17 @@ func (l *link) watchShutdown(ctx context.Context) error {
 		default:
 			return &operr.Error{Class: operr.Postgres, Transient: true, Op: "hold the watch session open", Err: err}
 		}
+	}
+}
+
+// watchWire hears of a connection that feedback could not be written to, also while
+// a full window keeps anybody from reading it (trap 20).
+func (l *link) watchWire(ctx context.Context) error {
+	select {
+	case <-l.stream.Lost():
+		return &operr.Error{Class: operr.Postgres, Transient: true, Op: "report to the slot", Err: errors.New("the connection is gone")}
+	case <-ctx.Done():
+		return nil
 	}
 }
 
