@@ -37,6 +37,8 @@ type generation struct {
 	publications replication.Publications
 	// doubt is set while a doubtful start is not yet proved (rule 4).
 	doubt *doubt
+	// misfit is set where a mapping does not fit its table as it is now.
+	misfit *misfit
 	// target is where Until ends the run; 0 until it is known.
 	target event.LSN
 

@@ -127,7 +127,7 @@ func (k *keeper) keep(ctx context.Context) error {
 		return err
 	}
 	k.confirm(pos)
-	return nil
+	return k.gen.misfitDue()
 }
 
 // position is the ledger's, with event-free WAL cut at what the last look verified.

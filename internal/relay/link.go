@@ -244,6 +244,9 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 	if err != nil {
 		return err
 	}
+	if err := l.checkMapping(ctx, stored); err != nil {
+		return err
+	}
 	if start.Doubtful {
 		if g.doubt, err = l.newDoubt(ctx, stored); err != nil {
 			return err
