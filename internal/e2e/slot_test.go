@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/devstack"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/testkit"
@@ -118,17 +119,24 @@ func (f *fixture) setting(name, value string) {
 	})
 }
 
+// keepsLittleWAL are the settings of a server on which a slot can be lost.
+var keepsLittleWAL = map[string]string{
+	"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "1GB", "max_slot_wal_keep_size": "10GB",
+}
+
 // TestLostSlot: PostgreSQL gives up WAL that the slot needs. While it comes to that
 // the relay warns; then the run ends, and a start refuses with exit code 5, the
 // position and the SQL that heals. Nothing makes the slot anew by itself (case C32,
 // traps 10 and 24).
 func TestLostSlot(t *testing.T) {
 	t.Parallel()
-	server := testkit.PrivatePostgres(t, devstack.PostgresOptions{Settings: map[string]string{
-		"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "1GB", "max_slot_wal_keep_size": "10GB",
-	}})
+	requireLostSlotRefused(t, testkit.PrivatePostgres(t, devstack.PostgresOptions{Settings: keepsLittleWAL}).DSN())
+}
+
+func requireLostSlotRefused(t *testing.T, server string) {
+	t.Helper()
 	fake := testkit.Kfake(t, devstack.KfakeOptions{})
-	f := newFixture(t, testkit.NewDB(t, server.DSN()), fake.Broker)
+	f := newFixture(t, testkit.NewDB(t, server), fake.Broker)
 	log := f.keepLog()
 	config := f.yaml("")
 	run := f.start()
@@ -437,25 +445,25 @@ func (f *fixture) requireLossNoticed(how string) {
 	run.awaitPhase("streaming")
 	f.insert("order", "k", "1")
 	f.awaitRecords(f.topic("order"), 1)
-	limit := f.walEnd()
+	var limit event.LSN // after the change, before the event that follows it
 	for _, sql := range strings.Split(strings.ReplaceAll(how, "$P", quoted(f.db.Publication)), "; ") {
 		if sql == "INSERT" {
 			f.insert("order", "k", "2")
 			continue
 		}
+		f.db.Exec(f.t, sql)
 		if limit == 0 {
 			limit = f.walEnd()
 		}
-		f.db.Exec(f.t, sql)
 	}
 	began := time.Now()
 	requireRefusedStart(f.t, run.wait(patience), operr.Postgres, "publication")
 	if took := time.Since(began); took > 5*time.Second {
 		f.t.Errorf("noticed after %s, want some looks of %s", took, f.cfg.Timers.Watch)
 	}
-	inserted := f.scalar("SELECT coalesce((SELECT pg_xact_commit_timestamp(xmin)::text FROM outbox WHERE payload = '2'), '')")
-	if at := f.confirmed(); inserted != "" && at > limit {
-		f.t.Errorf("confirmed %s, past %s, after which a row was written that nobody has seen", at, limit)
+	// On 18 what follows a lost publication is free of events as far as the stream shows.
+	if at := f.confirmed(); at > limit {
+		f.t.Errorf("confirmed %s, past %s, where the publication had changed", at, limit)
 	}
 }
 
