@@ -190,7 +190,7 @@ func judgeNetwork(err error) verdict {
 		return verdict{class: operr.Postgres, hint: "check sslmode, sslrootcert and the server's certificate"}
 	case strings.Contains(err.Error(), "server refused TLS"):
 		return verdict{class: operr.Postgres, hint: "turn ssl on in postgresql.conf, or choose another sslmode"}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, pgconn.ErrConnClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.As(err, &dns), errors.As(err, &op), errors.As(err, &netErr):
 		// The network, a restart or a failover.
 		return verdict{class: operr.Postgres, transient: true}

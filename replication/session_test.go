@@ -230,6 +230,7 @@ func TestClassify(t *testing.T) {
 		{pg("", "no code"), operr.Postgres, false},
 		{io.EOF, operr.Postgres, true},
 		{io.ErrUnexpectedEOF, operr.Postgres, true},
+		{fmt.Errorf("read session settings: %w", pgconn.ErrConnClosed), operr.Postgres, true},
 		{fmt.Errorf("read: %w", &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}), operr.Postgres, true},
 		{&net.DNSError{Err: "no such host", Name: "x"}, operr.Postgres, true},
 		{context.DeadlineExceeded, operr.Postgres, true},

@@ -149,7 +149,9 @@ func startRelay(t *testing.T, cfg relay.Config) *running {
 	run := &running{t: t, relay: r, cancel: cancel, done: make(chan struct{}), registry: registry}
 	go func() {
 		defer close(run.done)
-		run.err = r.Run(ctx)
+		if run.err = r.Run(ctx); run.err != nil {
+			t.Logf("the run ended with: %v", run.err)
+		}
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -91,7 +91,12 @@ func (l *link) check(ctx context.Context) error {
 	problems := replication.Check(ctx, l.sql.conn, replication.CheckConfig{
 		Slot: g.cfg.Replication.Slot, Publications: g.cfg.Replication.Publications, Tables: g.cfg.tables(),
 	})
-	if len(problems) > 0 {
+	switch {
+	case len(problems) == 0:
+	case l.sql.conn.IsClosed():
+		// The first question that found the session broken; the others are its echo.
+		return transientOf(problems)
+	default:
 		return joinProblems(l.withPosition(ctx, problems))
 	}
 	now, err := replication.ReadPublications(ctx, l.sql.conn, g.cfg.Replication.Publications)
@@ -139,6 +144,16 @@ func (l *link) samePublications(now replication.Publications) error {
 		Err:  errors.New(changed),
 		Hint: "restore the publication; rows that were written while it was different may be missing from the stream, so compare table and topic before restarting",
 	}
+}
+
+// transientOf is the first problem that time heals, or else the first.
+func transientOf(problems []*operr.Error) error {
+	for _, p := range problems {
+		if p.Transient {
+			return p
+		}
+	}
+	return problems[0]
 }
 
 // joinProblems keeps the class and the hint of the first problem that time does not
