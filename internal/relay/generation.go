@@ -125,6 +125,8 @@ func (g *generation) verdict(ctx context.Context, err error) (done bool, result 
 		return true, nil
 	case errors.Is(err, errAnew), errors.Is(err, checkpoint.ErrDiverged):
 		return true, fmt.Errorf("%w: %w", errAnew, err)
+	case ended(err):
+		return true, err
 	case errors.As(err, &busy), errors.Is(err, checkpoint.ErrFenced):
 		g.relay.linked = true // a standby waits for as long as it takes
 	case !errors.Is(err, replication.ErrServerShutdown) && !operr.IsTransient(err):
@@ -136,6 +138,12 @@ func (g *generation) verdict(ctx context.Context, err error) (done bool, result 
 		return true, g.leftBehind(err)
 	}
 	return false, nil
+}
+
+// ended says that the run was over already, whatever else broke on the way out.
+func ended(err error) bool {
+	class := operr.ClassOf(err)
+	return class == operr.Halted || class == operr.DrainIncomplete
 }
 
 // leftBehind is the error of a stop without a link: what was received and is not

@@ -93,7 +93,7 @@ func (k *keeper) tolerate(err error) error {
 		}
 		return nil
 	}) == nil
-	if errors.Is(err, checkpoint.ErrFenced) || !alive || isShutdown(err) || !operr.IsTransient(err) {
+	if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, replication.ErrSlotTaken) || !alive || isShutdown(err) || !operr.IsTransient(err) {
 		if isShutdown(err) {
 			return errors.Join(replication.ErrServerShutdown, err)
 		}
@@ -176,10 +176,30 @@ func (k *keeper) idleDue(pos checkpoint.Position) bool {
 // crash the slot may stand past the row and nothing else tells (rules 3 and 4).
 func (k *keeper) save(ctx context.Context, pos checkpoint.Position, latch bool) error {
 	row, due := k.gen.row().Next(pos, k.gen.eventsBefore)
+	if !due && !pos.Quiet {
+		return k.stillHeld(ctx)
+	}
 	if !due || row.Idle && !latch {
 		return nil
 	}
 	return k.write(ctx, row)
+}
+
+// stillHeld asks whether the slot is still ours. Where a row is written its fence tells;
+// while events wait and none is resolved, nothing else would: behind a full window
+// nobody reads the end of the stream (trap 20).
+func (k *keeper) stillHeld(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*k.gen.cfg.Timers.Statement)
+	defer cancel()
+	ours, err := k.link.stillOurs(ctx)
+	if err == nil && !ours {
+		err = errNotHeld()
+	}
+	return err
+}
+
+func errNotHeld() error {
+	return &operr.Error{Class: operr.Slot, Transient: true, Op: "hold the slot", Err: replication.ErrSlotTaken}
 }
 
 func (k *keeper) write(ctx context.Context, row checkpoint.Row) error {
@@ -237,6 +257,8 @@ func (k *keeper) last(ctx context.Context) error {
 
 // look compares the publication with what was accepted, and reads the slot's health.
 func (k *keeper) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*k.gen.cfg.Timers.Statement)
+	defer cancel()
 	return k.link.sql.do(func(conn *pgx.Conn) error {
 		// The position first: what is unchanged after it was unchanged up to it.
 		tick, err := k.link.store.TakeTick(ctx)
@@ -254,6 +276,9 @@ func (k *keeper) look(ctx context.Context) error {
 		slot, err := replication.ReadSlot(ctx, conn, k.gen.cfg.Replication.Slot)
 		if err != nil {
 			return err
+		}
+		if slot.ActivePID != k.link.session.BackendPID() {
+			return errNotHeld()
 		}
 		k.gen.metrics.slot(slot, tick.LSN)
 		k.warn(slot)

@@ -71,11 +71,11 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	l.store = checkpoint.NewStore(conn, checkpoint.StoreConfig{
 		Publisher: g.cfg.Publisher, Slot: g.cfg.Replication.Slot, Holder: g.cfg.Holder, StatementTimeout: g.cfg.Timers.Statement,
 	})
-	if err := l.check(ctx); err != nil {
+	if err := l.inTime(ctx, l.check); err != nil {
 		return nil, err
 	}
-	sys, err := l.takeSlot(ctx)
-	if err != nil {
+	var sys checkpoint.System
+	if err := l.inTime(ctx, func(ctx context.Context) error { sys, err = l.takeSlot(ctx); return err }); err != nil {
 		return nil, err
 	}
 	if err := l.findPosition(ctx, sys); err != nil {
@@ -83,6 +83,14 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	}
 	l.watch, err = replication.ConnectSQL(ctx, g.cfg.Replication.ConnString, "postrider "+g.cfg.Publisher+" (shutdown watch)")
 	return l, err
+}
+
+// inTime bounds a step of several statements, none of which takes long on a server
+// that can be heard.
+func (l *link) inTime(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*l.gen.cfg.Timers.Statement)
+	defer cancel()
+	return step(ctx)
 }
 
 // check runs the start checks and holds the publications against what was accepted.
@@ -216,7 +224,11 @@ func (l *link) sameServer(ctx context.Context, sys checkpoint.System) error {
 // findPosition reads slot and row, decides where to go on, and claims the row.
 func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	g := l.gen
-	slot, err := replication.ReadSlot(ctx, l.sql.conn, g.cfg.Replication.Slot)
+	var slot replication.SlotInfo
+	err := l.inTime(ctx, func(ctx context.Context) (err error) {
+		slot, err = replication.ReadSlot(ctx, l.sql.conn, g.cfg.Replication.Slot)
+		return err
+	})
 	if err != nil {
 		return err
 	}
