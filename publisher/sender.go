@@ -78,10 +78,14 @@ func (s *sender) notify() {
 	}
 }
 
+// setAddr notes where the broker is. After a move the open connections lead to what was
+// there before, which may live on and answer that it leads nothing.
 func (s *sender) setAddr(addr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addr = addr
+	if s.addr != addr {
+		s.addr, s.suspect = addr, time.Now()
+	}
 }
 
 // pending says whether a worker would find something.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,17 +42,32 @@ func StartKfake(opts KfakeOptions) (*Kfake, error) {
 		return nil, err
 	}
 	k := &Kfake{opts: opts, work: work}
-	for range max(1, opts.Nodes) {
+	for tries := 1; ; tries++ {
+		if err = k.drawPorts(); err == nil {
+			err = k.Start()
+		}
+		switch {
+		case err == nil:
+			return k, nil
+		case tries == portTries || !errors.Is(err, syscall.EADDRINUSE):
+			return nil, errors.Join(err, work.remove())
+		}
+	}
+}
+
+// portTries is how often other ports are drawn where another process was faster.
+const portTries = 5
+
+func (k *Kfake) drawPorts() error {
+	k.ports = nil
+	for range max(1, k.opts.Nodes) {
 		port, err := freePort()
 		if err != nil {
-			return nil, errors.Join(err, work.remove())
+			return err
 		}
 		k.ports = append(k.ports, port)
 	}
-	if err := k.Start(); err != nil {
-		return nil, errors.Join(err, work.remove())
-	}
-	return k, nil
+	return nil
 }
 
 // Start starts it again after Halt, on the same ports and records.
