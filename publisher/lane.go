@@ -150,6 +150,9 @@ func (l *lane) nextSize() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.state != laneReady:
+		// It has moved on since it was queued; its flight is another worker's.
+		return 0
 	case l.flight != nil:
 		return l.flight.wireSize()
 	case len(l.queue) > 0:

@@ -124,6 +124,8 @@ func (s *sender) down(err error) {
 	if s.p.brokerLog.allow() {
 		s.p.log.Warn().Err(err).Int32(keyBroker, s.id).Int(keyConsecutive, failures).Msg("broker cannot be used")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.p.considerAuthorization(&s.auth, err, "publish")
 }
 
