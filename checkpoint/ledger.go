@@ -200,6 +200,19 @@ func (l *Ledger) Unresolved() int {
 	return int(l.pending)
 }
 
+// maxTransactions bounds the ledger to 32 MiB. Transactions leave it in order: while
+// one waits (a topic that does not exist, a partition without a leader) those after it
+// are acknowledged, which frees the window, and stay.
+const maxTransactions = 1 << 20
+
+// Crowded says that the ledger holds as many transactions as it should: let no other
+// begin until the oldest are resolved.
+func (l *Ledger) Crowded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ring.count >= maxTransactions
+}
+
 // LastCommit is the commit LSN of the last completely received transaction; 0
 // before the first.
 func (l *Ledger) LastCommit() event.LSN {

@@ -275,3 +275,25 @@ func BenchmarkLedgerEvent(b *testing.B) {
 		l.Resolve(txn, 1)
 	}
 }
+
+// Promise 6: behind one transaction that waits (its topic does not exist) others are
+// acknowledged and free the window; the ledger says when it has enough of them.
+func TestCrowdedBehindOneTransaction(t *testing.T) {
+	t.Parallel()
+	l := checkpoint.NewLedger(50)
+	waits := give(l, 1, 1)
+	i := 2
+	for ; !l.Crowded(); i++ {
+		if i > 1<<21 {
+			t.Fatal("no bound")
+		}
+		l.Resolve(give(l, i, 1), 1)
+	}
+	l.Resolve(waits, 1)
+	if l.Crowded() {
+		t.Fatal("still crowded when all is resolved")
+	}
+	if p := l.Position(); p.Events != uint64(i-1) || !p.Quiet {
+		t.Fatalf("%+v after %d transactions", p, i-1)
+	}
+}

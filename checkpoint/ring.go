@@ -2,8 +2,8 @@ package checkpoint
 
 import "github.com/postrider/postrider/event"
 
-// entry is one transaction with events of ours. It is kept small: as many stand in
-// the ring as single-row transactions fit the window.
+// entry is one transaction with events of ours. It is kept small: maxTransactions of
+// them may stand in the ring.
 type entry struct {
 	end        event.LSN // of the transaction; 0 while it is open
 	commitTime int64     // microseconds since 1970
