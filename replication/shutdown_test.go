@@ -125,6 +125,41 @@ func TestStallLongerThanSenderTimeout(t *testing.T) {
 	}
 }
 
+// trap 6: whoever holds the slot and does not read yet, for longer than
+// wal_sender_timeout, keeps it; Run goes on from there, and Close works without it.
+func TestHoldBeforeRun(t *testing.T) {
+	t.Parallel()
+	_, db := privateDB(t, map[string]string{"wal_sender_timeout": "1s"})
+	db.Exec(t, "CREATE TABLE outbox(id text)")
+	publish(t, db, "outbox")
+	hold := func(p *pgStream) {
+		slot, err := ReadSlot(within(t), db.Conn(t), db.Slot)
+		if err == nil {
+			err = p.Hold(slot.ConfirmedFlush)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if p.Hold(slot.ConfirmedFlush) == nil {
+			t.Error("held twice")
+		}
+	}
+	s := streamFrom(t, db, db.DSN, hold, func(*pgStream) { time.Sleep(3 * time.Second) })
+	db.Exec(t, "INSERT INTO outbox VALUES ('a')")
+	s.h.rowsOf(t, 1)
+	s.stop()
+	again, err := Connect(within(t), Config{ConnString: db.DSN, Slot: db.Slot, Publications: []string{db.Publication}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pgStream{}
+	testkit.Eventually(t, patience, func() error { p.Stream, err = again.Start(within(t)); return err })
+	hold(p)
+	if err := p.Close(within(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // rule 8: while the server decodes a large foreign transaction it is silent for longer
 // than wal_sender_timeout, or nearly; the connection stays.
 func TestSilentDecoding(t *testing.T) {

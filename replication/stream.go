@@ -39,7 +39,8 @@ type Stream struct {
 	spin     spin
 
 	mu      sync.Mutex // covers the fields below
-	started bool       // Run was called: the status timer runs
+	started bool       // the status timer runs
+	running bool       // Run was called
 	closed  bool
 	err     error         // the first write error
 	ran     chan struct{} // closed when Run has returned
@@ -76,13 +77,13 @@ func statusInterval(asked, senderTimeout time.Duration) time.Duration {
 // Run reads until ctx ends, the connection breaks or the handler gives an
 // error, and returns the reason. startConfirmed is the slot's
 // confirmed_flush_lsn, read after Start: the first status repeats it and none
-// is ever lower. It must be called soon after Start, once: the server waits for
-// the first status no longer than wal_sender_timeout.
+// is ever lower. It, or Hold, must be called soon after Start, once: the server
+// waits for the first status no longer than wal_sender_timeout.
 //
 // After Run the status timer goes on, so that deliveries can be drained and
 // confirmed; Close ends it.
 func (st *Stream) Run(ctx context.Context, startConfirmed event.LSN, h Handler) error {
-	if err := st.begin(startConfirmed); err != nil {
+	if err := st.begin(startConfirmed, true); err != nil {
 		return err
 	}
 	defer close(st.ran)
@@ -120,11 +121,19 @@ func (st *Stream) EarlyError(ctx context.Context) error {
 	}
 }
 
-func (st *Stream) begin(startConfirmed event.LSN) error {
+// Hold starts the status timer ahead of Run, with the startConfirmed that Run will be
+// given: for a caller with work to do first that may take longer than wal_sender_timeout.
+func (st *Stream) Hold(startConfirmed event.LSN) error { return st.begin(startConfirmed, false) }
+
+func (st *Stream) begin(startConfirmed event.LSN, run bool) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.closed || st.started {
+	if st.closed || st.running || st.started && !run {
 		return &operr.Error{Class: operr.Internal, Op: "run stream", Subject: st.subject(), Err: errors.New("already run or closed")}
+	}
+	st.running = run
+	if st.started {
+		return nil
 	}
 	st.started = true
 	st.feedback.floor.Store(uint64(startConfirmed))
@@ -320,14 +329,14 @@ func (st *Stream) Close(ctx context.Context) error {
 		return nil
 	}
 	st.closed = true
-	started := st.started
+	started, running := st.started, st.running
 	st.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, closeWait)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = st.conn.Close() })() // nothing waits longer, a stuck write neither
 	err := st.feedback.finish(started)
-	if st.stopped(ctx, started) && err == nil {
+	if st.stopped(ctx, running) && err == nil {
 		st.awaitHangup()
 	}
 	_ = st.conn.Close() // all that mattered has been written
@@ -335,8 +344,8 @@ func (st *Stream) Close(ctx context.Context) error {
 }
 
 // stopped interrupts Run and waits for it; false where a handler still blocks.
-func (st *Stream) stopped(ctx context.Context, started bool) bool {
-	if !started {
+func (st *Stream) stopped(ctx context.Context, running bool) bool {
+	if !running {
 		return true
 	}
 	st.source.interrupt()
