@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -15,8 +17,17 @@ import (
 	"github.com/postrider/postrider/router"
 )
 
-// maxSuspects bounds what a doubtful start keeps in memory and lists.
-const maxSuspects = 10_000
+const (
+	// maxSuspects bounds what a doubtful start keeps in memory, at some 50 bytes each. All
+	// events that were inserted while no relay ran are suspects, so that it must be more
+	// than an outage brings.
+	maxSuspects = 2_000_000
+	// maxNamed of them are kept by name, for the error that lists what is missing.
+	maxNamed = 10_000
+)
+
+// errSuspects says that there are more rows to prove than are kept in memory.
+var errSuspects = fmt.Errorf("more than %d rows are not proved to be published", maxSuspects)
 
 // doubt is the tick-off of a doubtful start (rule 4): rows of the table that the
 // stored snapshot does not prove to be published, and that must therefore come on
@@ -28,8 +39,11 @@ type doubt struct {
 	why string
 
 	// mu covers suspects and passed.
-	mu       sync.Mutex
-	suspects map[string]string // event id → table
+	mu sync.Mutex
+	// suspects are by the hash of their event ids, which is theirs alone for all that
+	// matters; the text says which it is, or is empty.
+	suspects map[uint64]string
+	seed     maphash.Seed
 	passed   bool
 }
 
@@ -43,10 +57,15 @@ func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row) (*doubt, er
 		return nil, doubtError(stored, l.slot.ConfirmedFlush, err)
 	}
 	// The end after which no suspect may still be on its way is read after the rows.
-	d := &doubt{suspects: make(map[string]string)}
+	d := &doubt{suspects: make(map[uint64]string), seed: maphash.MakeSeed()}
 	for _, s := range l.gen.cfg.Router.Sources {
-		if err := d.collect(ctx, l.sql.conn, s, snapshot); err != nil {
+		err := d.collect(ctx, l.sql.conn, s, snapshot)
+		switch {
+		case errors.Is(err, errSuspects):
 			return nil, doubtError(stored, l.slot.ConfirmedFlush, err)
+		case err != nil:
+			// Nothing about the position: a connection that broke, or a missing grant.
+			return nil, sqlError("read the rows of", "table "+s.Schema+"."+s.Table, err)
 		}
 	}
 	tick, err := l.store.TakeTick(ctx)
@@ -61,33 +80,43 @@ func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row) (*doubt, er
 // collect reads the ids of the rows that the snapshot does not cover.
 func (d *doubt) collect(ctx context.Context, conn *pgx.Conn, s router.Source, snapshot checkpoint.Snapshot) error {
 	table := pgx.Identifier{s.Schema, s.Table}.Sanitize()
-	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT xmin::text::bigint, %s::text FROM %s",
-		pgx.Identifier{s.Mapping.EventID}.Sanitize(), table))
+	// The values as they are sent, as on the stream: a cast to text would cut the blanks
+	// of a char(n), for one.
+	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT xmin, %s FROM %s", pgx.Identifier{s.Mapping.EventID}.Sanitize(), table),
+		pgx.QueryResultFormats{pgx.TextFormatCode, pgx.TextFormatCode})
 	if err != nil {
-		return fmt.Errorf("read the rows of %s: %w", table, err)
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var xmin int64
-		var id *string
-		if err := rows.Scan(&xmin, &id); err != nil {
-			return fmt.Errorf("read the rows of %s: %w", table, err)
+		raw := rows.RawValues()
+		xmin, err := strconv.ParseUint(string(raw[0]), 10, 32)
+		if err != nil {
+			return err
 		}
-		if checkpoint.Covered(snapshot, uint32(xmin)) || id == nil {
+		if raw[1] == nil || checkpoint.Covered(snapshot, uint32(xmin)) {
 			continue
 		}
 		if len(d.suspects) == maxSuspects {
-			return fmt.Errorf("more than %d rows are not proved to be published", maxSuspects)
+			return errSuspects
 		}
-		d.suspects[*id] = table
+		d.suspect(raw[1], table)
 	}
 	return rows.Err()
+}
+
+func (d *doubt) suspect(id []byte, table string) {
+	name := ""
+	if len(d.suspects) < maxNamed {
+		name = string(id) + " of " + table
+	}
+	d.suspects[maphash.Bytes(d.seed, id)] = name
 }
 
 // seen clears a suspect that came on the stream.
 func (d *doubt) seen(id []byte) {
 	d.mu.Lock()
-	delete(d.suspects, string(id))
+	delete(d.suspects, maphash.Bytes(d.seed, id))
 	d.mu.Unlock()
 }
 
@@ -117,14 +146,21 @@ func (g *generation) settleDoubt() (bool, error) {
 	return true, nil
 }
 
+// sample names some that are left; where none has a name, the table is large and the
+// stream far behind it.
 func (d *doubt) sample(n int) string {
 	var ids []string
-	for id, table := range d.suspects {
-		if len(ids) == n {
-			ids = append(ids, "…")
-			break
+	for _, name := range d.suspects {
+		switch {
+		case name == "":
+			continue
+		case len(ids) == n:
+			return strings.Join(append(ids, "…"), ", ")
 		}
-		ids = append(ids, id+" of "+table)
+		ids = append(ids, name)
+	}
+	if len(ids) == 0 {
+		return "(too many to name)"
 	}
 	return strings.Join(ids, ", ")
 }

@@ -123,10 +123,15 @@ func (g *generation) verdict(ctx context.Context, err error) (done bool, result 
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, errAnew), errors.Is(err, checkpoint.ErrDiverged):
-		return true, fmt.Errorf("%w: %w", errAnew, err)
 	case ended(err):
+		// Whatever broke the link meanwhile is in its chain, and changes nothing.
 		return true, err
+	case errors.Is(err, errAnew), errors.Is(err, checkpoint.ErrDiverged):
+		g.relay.dropped = g.leftBehind(err)
+		if ctx.Err() != nil {
+			return true, g.relay.dropped
+		}
+		return true, fmt.Errorf("%w: %w", errAnew, err)
 	case errors.As(err, &busy), errors.Is(err, checkpoint.ErrFenced):
 		g.relay.linked = true // a standby waits for as long as it takes
 	case !errors.Is(err, replication.ErrServerShutdown) && !operr.IsTransient(err):
@@ -147,13 +152,23 @@ func ended(err error) bool {
 }
 
 // leftBehind is the error of a stop without a link: what was received and is not
-// acknowledged cannot be drained, since sending needs the slot.
+// acknowledged cannot be drained, since sending needs the slot, and what was
+// acknowledged since the row was written cannot be stored.
 func (g *generation) leftBehind(cause error) error {
+	if g.ledger == nil {
+		return g.relay.dropped
+	}
+	stored := g.row().Confirmed
+	select {
+	case refusal := <-g.halts:
+		return haltError(refusal, stored, cause)
+	default:
+	}
 	left := g.comesAgain()
-	if left == 0 {
+	if left == 0 && g.ledger.Position().Confirmed <= stored {
 		return nil
 	}
-	return drainError(left, g.ledger.Position().Confirmed, cause)
+	return drainError(left, stored, cause)
 }
 
 func drainError(left int, confirmed event.LSN, cause error) error {

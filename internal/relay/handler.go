@@ -19,6 +19,8 @@ type handler struct {
 	intake *intake
 	// entered says that an event of the open transaction was handed over.
 	entered bool
+	// crowded paces what is said about a full ledger.
+	crowded standbyLog
 	// ctx ends when the link is given up: it releases an Append that waits for room.
 	ctx context.Context
 	// roots finds the source behind a leaf of a partitioned table.
@@ -42,7 +44,7 @@ func (h *handler) DefineType(oid uint32, schema, name string) {
 func (h *handler) Relation(rel *event.Relation) error {
 	schema, table, err := h.roots.sourceOf(h.ctx, rel)
 	if err != nil {
-		return fmt.Errorf("find the partition root of %s: %w", rel, err)
+		return err
 	}
 	if err := h.gen.router.BindAs(rel, schema, table); err != nil {
 		h.gen.log.Error().Err(err).Str("table", rel.String()).Msg("the mapping does not fit the table any more; its next event will be refused")
@@ -75,6 +77,9 @@ func (h *handler) Insert(row *event.Row) error {
 		return nil
 	}
 	if !h.entered {
+		if err := h.room(); err != nil {
+			return err
+		}
 		if err := h.intake.enter(); err != nil {
 			return err
 		}
@@ -87,6 +92,28 @@ func (h *handler) Insert(row *event.Row) error {
 	}
 	if h.gen.doubt != nil {
 		h.gen.doubt.seen(h.msg.EventID)
+	}
+	return nil
+}
+
+// crowdedLook is how often a crowded ledger is looked at.
+const crowdedLook = 20 * time.Millisecond
+
+// room waits while the ledger holds too many transactions behind one that is not
+// acknowledged: like a full window, that stops reading and not feedback.
+func (h *handler) room() error {
+	for h.gen.ledger.Crowded() {
+		h.gen.publisher.Flush()
+		if h.crowded.due(h.gen.cfg.Timers.StandbyLog) {
+			oldest, _ := h.gen.ledger.Oldest()
+			h.gen.log.Warn().Time("oldest_committed_at", oldest).
+				Msg("reading waits: a million transactions stand behind one whose events are not acknowledged")
+		}
+		select {
+		case <-h.ctx.Done():
+			return context.Cause(h.ctx)
+		case <-time.After(crowdedLook):
+		}
 	}
 	return nil
 }

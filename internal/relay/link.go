@@ -242,6 +242,10 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 		return &replication.SlotBusyError{Slot: slot.Name, PID: slot.ActivePID}
 	}
 	l.slot = slot
+	// What comes before the stream is read may take long: a doubtful start reads tables.
+	if err := l.stream.Hold(slot.ConfirmedFlush); err != nil {
+		return err
+	}
 	stored, err := l.store.Load(ctx)
 	if err != nil {
 		return err
@@ -356,12 +360,13 @@ func (l *link) history(ctx context.Context, stored *checkpoint.Row, sys checkpoi
 func (l *link) serve(ctx context.Context) error {
 	g := l.gen
 	l.keeper = newKeeper(l)
+	// Before anything that may freeze it again.
+	g.publisher.Thaw()
 	l.launch(l.runStream)
 	l.launch(l.keeper.run)
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)
-	g.publisher.Thaw()
 	select {
 	case <-ctx.Done():
 		return l.finish(nil)

@@ -62,7 +62,7 @@ func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema,
 	}
 	ancestors, err := f.query(ctx, rel.OID)
 	if err != nil {
-		return "", "", err
+		return "", "", sqlError("find the partition root of", "table "+rel.String(), err)
 	}
 	for _, a := range ancestors {
 		if f.sources[a] {

@@ -23,6 +23,9 @@ type Relay struct {
 	// linked says that this run has held the slot; before, see Timers.Start.
 	linked bool
 	began  time.Time
+	// dropped is what a generation that was thrown away left behind, until the next
+	// one has found its position.
+	dropped error
 }
 
 // New checks the configuration. It does no I/O.
@@ -58,7 +61,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	for {
 		err := r.runGeneration(ctx)
-		if !errors.Is(err, errAnew) {
+		if !errors.Is(err, errAnew) || ended(err) {
 			return err
 		}
 		r.cfg.Log.Warn().Err(err).Msg("beginning anew from the stored position")
