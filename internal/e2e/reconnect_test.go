@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -353,6 +355,36 @@ func TestForeignTransactionIsNoSilence(t *testing.T) {
 	f.awaitConfirmed(f.walEnd())
 	if now := f.walsender(); now != pid {
 		t.Errorf("walsender %s, %s at the start: the stream was lost", now, pid)
+	}
+	r.mustStop()
+}
+
+// TestSilenceIsNotDeath: a walsender that says nothing for several wal_sender_timeouts,
+// and still holds the slot for us, is waited for (rule 8).
+func TestSilenceIsNotDeath(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivatePostgres(t, devstack.PostgresOptions{})
+	f := newFixture(t, testkit.NewDB(t, server.DSN()), testkit.Kafka(t))
+	f.cfg.Replication.WALSenderTimeout = 500 * time.Millisecond
+	r := f.start()
+	f.insert("order", "k", "0")
+	f.awaitRecords(f.topic("order"), 1)
+	pid, err := strconv.Atoi(f.awaitHolder())
+	must(t, err)
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer syscall.Kill(pid, syscall.SIGCONT) //nolint:errcheck // it may have ended
+	f.insert("order", "k", "1")
+	testkit.EventuallyTrue(t, patience, "something is heard from a stopped process", func() bool {
+		at := r.relay.Status().LastWireActivity
+		return at != nil && time.Since(*at) > 4*f.cfg.Replication.WALSenderTimeout
+	})
+	if s := r.relay.Status(); s.Phase != "streaming" {
+		t.Errorf("the relay is %s: %s", s.Phase, s.WaitsFor)
+	}
+	must(t, syscall.Kill(pid, syscall.SIGCONT))
+	f.awaitRecords(f.topic("order"), 2)
+	if now := f.walsender(); now != strconv.Itoa(pid) {
+		t.Errorf("walsender %s, %d at the start: the stream was lost", now, pid)
 	}
 	r.mustStop()
 }
