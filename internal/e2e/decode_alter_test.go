@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/event"
@@ -92,6 +93,20 @@ func TestRenameHalts(t *testing.T) {
 			f.requirePuts("before", "after", "in1", "in2")
 		})
 	}
+}
+
+// TestRenamedTable: rows from before the table was renamed come under its old name, which
+// is no source's any more. They are the same table's and go out; where publications go by
+// the root, nothing else would tell that they were passed over (trap 25).
+func TestRenamedTable(t *testing.T) {
+	t.Parallel()
+	f := newAlterFixture(t)
+	f.db.Exec(t, "ALTER PUBLICATION "+quoted(f.db.Publication)+" SET (publish_via_partition_root = true)")
+	f.put("before", "payload")
+	f.db.Exec(t, "ALTER TABLE outbox RENAME TO letters; "+strings.Replace(putSQL("after", "payload"), "outbox", "letters", 1))
+	f.cfg.Router.Sources[0].Table = "letters"
+	f.mustDrain()
+	f.requirePuts("before", "after")
 }
 
 // TestAlteredTable: whatever happens to columns that are not mapped, and to the order of

@@ -39,6 +39,11 @@ type generation struct {
 	doubt *doubt
 	// misfit is set where a mapping does not fit its table as it is now.
 	misfit *misfit
+	// from is where the slot stood when the ledger began.
+	from event.LSN
+	// claiming is the walsender for which the row was last claimed over a reconnect,
+	// whether that was heard of or not.
+	claiming uint32
 	// target is where Until ends the run; 0 until it is known.
 	target event.LSN
 

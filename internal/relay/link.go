@@ -299,6 +299,7 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 	}
 	g.setRow(row)
 	g.eventsBefore = row.Events
+	g.from = slot.Confirmed
 	g.ledger = checkpoint.NewLedger(start.Skip)
 	g.ledgerSeen.Store(g.ledger)
 	g.log.Info().Str(keySlot, slot.Name).Stringer("from", start.Skip).Int32("timeline", start.Timeline).Str("why", start.Why).Msg("holding the slot")
@@ -313,10 +314,14 @@ func (l *link) resume(ctx context.Context, stored *checkpoint.Row, slot checkpoi
 		return fmt.Errorf("%w: the checkpoint row is not as this process left it", errAnew)
 	}
 	held := *stored
-	if err := checkpoint.Continue(held, g.ledger.Position(), slot, sys); err != nil {
+	pos := g.ledger.Position()
+	// A doubtful start begins past what the ledger knows; what lies behind that never comes.
+	pos.EventFree = max(pos.EventFree, g.from)
+	if err := checkpoint.Continue(held, pos, slot, sys); err != nil {
 		return fmt.Errorf("%w: %w", errAnew, err)
 	}
 	start := checkpoint.Start{Skip: held.Confirmed, Timeline: held.Timeline, Why: "reconnected; ledger and lanes are kept"}
+	g.claiming = l.session.BackendPID()
 	row, err := l.store.Claim(ctx, stored, start, sys, l.session.BackendPID())
 	if err != nil {
 		return err
@@ -327,10 +332,11 @@ func (l *link) resume(ctx context.Context, stored *checkpoint.Row, slot checkpoi
 }
 
 // left says that the row is as this process left it. The answer to its last write may
-// have been lost with the connection: the row then stands further than is known here.
+// have been lost with the connection: the row then stands further than is known here,
+// or is claimed for a link that did not come up.
 func (g *generation) left(stored *checkpoint.Row) bool {
 	held := g.row()
-	return stored != nil && stored.Holder == g.cfg.Holder && stored.WalsenderPID == held.WalsenderPID &&
+	return stored != nil && stored.Holder == g.cfg.Holder && (stored.WalsenderPID == held.WalsenderPID || stored.WalsenderPID == g.claiming) &&
 		stored.Confirmed >= held.Confirmed && stored.Confirmed <= max(held.Confirmed, g.ledger.Position().EventFree)
 }
 

@@ -21,7 +21,7 @@ type rootFinder struct {
 	published map[replication.Table]bool
 	// leaves says that rows of a source may arrive under another table's name.
 	leaves bool
-	// query asks the server for the ancestors of a table, nearest first.
+	// query asks the server for a table's name now and for its ancestors, nearest first.
 	query func(ctx context.Context, oid uint32) ([]replication.Table, error)
 	mu    sync.Mutex
 	// known remembers leaves; it is asked once for a relation, not for a row.
@@ -51,7 +51,8 @@ func newRootFinder(tables []replication.Table, pubs replication.Publications, qu
 }
 
 // sourceOf gives the name under which rel is to be bound: its own, or that of the
-// source that it is a leaf of. A table that was a leaf when its rows were written
+// source that it is a leaf of, or that it is called now: rows from before a table was
+// renamed come under its old name. A table that was a leaf when its rows were written
 // and is none any more (detached or dropped since) cannot be told from somebody
 // else's table; where that is possible it is an error, since passing it over could
 // lose events.
@@ -94,16 +95,16 @@ func (f *rootFinder) source(rel *event.Relation) (schema, table string, ok bool)
 	return t.Schema, t.Name, ok
 }
 
-// ancestors walks pg_inherits upwards.
+// ancestors walks pg_inherits upwards, from the table itself as it is called now.
 func ancestors(ctx context.Context, conn *pgx.Conn, oid uint32) ([]replication.Table, error) {
 	rows, err := conn.Query(ctx, `
 		WITH RECURSIVE up AS (
-			SELECT inhparent, 1 AS depth FROM pg_inherits WHERE inhrelid = $1
+			SELECT $1::oid AS rel, 0 AS depth
 			UNION ALL
-			SELECT i.inhparent, up.depth + 1 FROM pg_inherits i JOIN up ON i.inhrelid = up.inhparent
+			SELECT i.inhparent, up.depth + 1 FROM pg_inherits i JOIN up ON i.inhrelid = up.rel
 		)
 		SELECT n.nspname, c.relname
-		FROM up JOIN pg_class c ON c.oid = up.inhparent JOIN pg_namespace n ON n.oid = c.relnamespace
+		FROM up JOIN pg_class c ON c.oid = up.rel JOIN pg_namespace n ON n.oid = c.relnamespace
 		ORDER BY up.depth`, oid)
 	if err != nil {
 		return nil, err
