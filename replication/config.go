@@ -41,7 +41,8 @@ type Config struct {
 	// TCPUserTimeout bounds how long sent bytes may stay unacknowledged by the
 	// peer's kernel. Zero is 30 s; negative leaves the system's default.
 	TCPUserTimeout time.Duration
-	// ConnectTimeout bounds dialling, TLS and authentication. Zero is 10 s.
+	// ConnectTimeout bounds dialling, TLS and authentication at one address, where
+	// ConnString has no connect_timeout of its own. Zero is 10 s.
 	ConnectTimeout time.Duration
 	// ReadBuffer in bytes; zero is 256 KiB. A larger message gets a buffer of
 	// its own that is given back after it.

@@ -43,11 +43,12 @@ func Connect(ctx context.Context, cfg Config) (*Session, error) {
 
 // connect lets extra pins beat the usual ones.
 func connect(ctx context.Context, cfg Config, extra []pin) (*Session, error) {
-	s := &Session{cfg: cfg.withDefaults()}
 	pc, err := pgconn.ParseConfig(cfg.ConnString)
 	if err != nil {
 		return nil, classify("parse connection string", "", err)
 	}
+	cfg.ConnectTimeout = connectTimeout(pc, cfg.ConnectTimeout)
+	s := &Session{cfg: cfg.withDefaults()}
 	s.prepare(pc)
 	applyPins(pc.RuntimeParams, extra)
 	if err := s.open(ctx, pc); err != nil {
@@ -58,10 +59,10 @@ func connect(ctx context.Context, cfg Config, extra []pin) (*Session, error) {
 
 // open connects and verifies.
 func (s *Session) open(ctx context.Context, pc *pgconn.Config) (err error) {
-	ctx, cancel := connectDeadline(ctx, s.cfg.ConnectTimeout)
+	ctx, cancel := connectLimits(ctx, pc, s.cfg.ConnectTimeout)
 	defer cancel()
 	if s.conn, err = pgconn.ConnectConfig(ctx, pc); err != nil {
-		return classify("connect", target(pc), withCause(ctx, err))
+		return classify("connect", target(pc), namedTimeout(s.cfg.ConnectTimeout, err))
 	}
 	if s.facts, err = verifySession(ctx, s.conn); err != nil {
 		s.Close(context.WithoutCancel(ctx))
@@ -92,14 +93,6 @@ func target(pc *pgconn.Config) string {
 		return fmt.Sprintf("%s database %q", pc.Host, pc.Database)
 	}
 	return fmt.Sprintf("%s database %q", net.JoinHostPort(pc.Host, fmt.Sprint(pc.Port)), pc.Database)
-}
-
-// withCause puts a timeout's own words in place of "context deadline exceeded".
-func withCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("%w (%w)", cause, err)
-	}
-	return err
 }
 
 // BackendPID is the walsender's process id, as pg_replication_slots.active_pid shows it.

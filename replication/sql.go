@@ -2,15 +2,14 @@ package replication
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // ConnectSQL opens an SQL session whose output is that of the stream (rule 10:
 // whoever reads the table by SQL must get the same bytes) and which the server
-// does not end for being idle. The error is an *operr.Error.
+// does not end for being idle. The time for it is the string's connect_timeout, else
+// 10 s. The error is an *operr.Error.
 func ConnectSQL(ctx context.Context, connString, appName string) (*pgx.Conn, error) {
 	pc, err := pgx.ParseConfig(connString)
 	if err != nil {
@@ -21,20 +20,16 @@ func ConnectSQL(ctx context.Context, connString, appName string) (*pgx.Conn, err
 		pc.RuntimeParams["application_name"] = appName
 	}
 	applyPins(pc.RuntimeParams, outputPins, sessionPins)
-	ctx, cancel := connectDeadline(ctx, defaultConnectTimeout)
+	timeout := connectTimeout(&pc.Config, 0)
+	ctx, cancel := connectLimits(ctx, &pc.Config, timeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, pc)
 	if err != nil {
-		return nil, classify("connect", target(&pc.Config), withCause(ctx, err))
+		return nil, classify("connect", target(&pc.Config), namedTimeout(timeout, err))
 	}
 	if _, err := verifySession(ctx, conn.PgConn()); err != nil {
 		_ = conn.PgConn().Close(context.WithoutCancel(ctx)) // the verification's error is the one to report
 		return nil, err
 	}
 	return conn, nil
-}
-
-// connectDeadline bounds a connection attempt with a timeout that names itself.
-func connectDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("connect timed out after %s: %w", d, context.DeadlineExceeded))
 }

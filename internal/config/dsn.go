@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -21,7 +22,25 @@ func (p *Postgres) loadConnString(r *report, f files) {
 	} else {
 		conn = p.fromDSN(r, f, password)
 	}
-	p.connString = conn
+	p.connString = withTimeout(conn, time.Duration(p.ConnectTimeout))
+}
+
+// withTimeout adds connect_timeout, in whole seconds, to a string that has none.
+func withTimeout(conn Secret, d time.Duration) Secret {
+	text := conn.Reveal()
+	if text == "" || strings.Contains(text, "connect_timeout") {
+		return conn
+	}
+	setting := "connect_timeout=" + strconv.Itoa(int((d+time.Second-1)/time.Second))
+	switch {
+	case !isURL(text):
+		text += " " + setting
+	case strings.Contains(text, "?"):
+		text += "&" + setting
+	default:
+		text += "?" + setting
+	}
+	return NewSecret(text)
 }
 
 func (p *Postgres) fromFields(r *report, f files, password Secret) Secret {

@@ -89,7 +89,7 @@ var postgresKeys = []Key{
 		Doc: "URL or keyword/value connection string, instead of the keys above; password and password_file may stand beside a dsn without one.",
 	},
 	{Path: "postgres.dsn_file", Type: typeFile, Sample: "/run/secrets/postgres_dsn", Default: "none", Doc: "A file that holds the dsn in one line; instead of dsn."},
-	{Path: "postgres.connect_timeout", Type: typeDuration, Doc: "For one attempt to connect, authentication included. 1s to 5m."},
+	{Path: "postgres.connect_timeout", Type: typeDuration, Doc: "For one attempt to connect to one address, authentication included; connect_timeout in dsn goes before it. 1s to 5m."},
 	{
 		Path: "postgres.slot", Type: typeText, Sample: "outbox_slot", Active: true, Required: true,
 		Doc: "The replication slot; `postrider setup` creates it. 1 to 63 of a-z 0-9 _",

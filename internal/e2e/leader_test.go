@@ -60,10 +60,12 @@ func TestLeaderTrouble(t *testing.T) {
 			kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Err: kerr.LeaderNotAvailable}),
 		"c: code 19":           answering(produceFault(kerr.NotEnoughReplicas)),
 		"d: code 20, appended": answering(produceFault(kerr.NotEnoughReplicasAfterAppend)),
-		"e: appended, and the answer is cut off": func(f *fixture, _ *testkit.FakeBroker) (func() int64, func()) {
+		"e: cut off, before the append and after it": func(f *fixture, _ *testkit.FakeBroker) (func() int64, func()) {
 			proxy := f.kafkaProxy()
+			way := testkit.Answers
 			return func() int64 {
-				proxy.CutNext(testkit.Answers)
+				way = testkit.Requests + testkit.Answers - way
+				proxy.CutNext(way)
 				return int64(proxy.Accepted())
 			}, func() {}
 		},
