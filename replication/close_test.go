@@ -79,8 +79,9 @@ func TestLostConnection(t *testing.T) {
 	})
 	t.Run("blocked", func(t *testing.T) {
 		t.Parallel()
-		drop := make(chan struct{})
+		armed, drop := make(chan struct{}), make(chan struct{})
 		s := run(t, func(c *wire.Conn) {
+			<-armed
 			_ = c.XLogData(0, wire.Begin(0x600, 1))
 			_ = c.XLogData(0, wire.Commit(0x600, 0x700))
 			<-drop
@@ -88,6 +89,7 @@ func TestLostConnection(t *testing.T) {
 			senderTimeout(300*time.Millisecond))
 		release := make(chan struct{})
 		s.h.onCommit = func(event.LSN) { <-release }
+		close(armed)
 		s.h.until(t, "commit", func() bool { return len(s.h.ends) == 1 })
 		close(drop)
 		select {

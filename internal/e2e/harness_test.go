@@ -141,6 +141,10 @@ func startRelay(t *testing.T, cfg relay.Config) *running {
 	// A second run of the same test registers its metrics anew.
 	registry := prometheus.NewRegistry()
 	cfg.Registerer = registry
+	abandon := make(chan struct{})
+	if cfg.Abandon == nil {
+		cfg.Abandon = abandon
+	}
 	r, err := relay.New(cfg)
 	if err != nil {
 		t.Fatalf("make the relay: %v", err)
@@ -155,6 +159,9 @@ func startRelay(t *testing.T, cfg relay.Config) *running {
 	}()
 	t.Cleanup(func() {
 		cancel()
+		if t.Failed() {
+			close(abandon) // what is left shall not hold up the others
+		}
 		<-run.done
 	})
 	return run
