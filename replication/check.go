@@ -144,9 +144,17 @@ func (c *checker) table(pubs Publications, t Table) {
 		return
 	}
 	for i := range pubs {
-		if _, ok := pubs[i].Covers(t); ok && pubs[i].Insert {
-			return
+		covered, ok := pubs[i].Covers(t)
+		switch {
+		case !ok || !pubs[i].Insert:
+			continue
+		case pubs[i].AllTables && covered.ByLeaves:
+			// With a list of tables the stream's handler sees a stranger for what it is.
+			c.add(operr.Postgres, "check publication of table", subject,
+				fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quoteIdent(pubs[i].Name)),
+				errors.New("all tables are published and its rows come under the names of its partitions: a partition that is detached or dropped before its rows are read could not be told from somebody else's table, and its events would be lost"))
 		}
+		return
 	}
 	c.add(operr.Postgres, "check publication of table", subject,
 		fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s; rows written before that are not in the stream", quoteIdent(pubs[0].Name), t.sql()),
@@ -189,6 +197,9 @@ func (s SlotInfo) Problem(database string) *operr.Error {
 		e.Err = fmt.Errorf("PostgreSQL has removed WAL that it needs (wal_status=lost%s; last confirmed LSN %s): events after that position may be missing",
 			s.because(), s.ConfirmedFlush)
 		e.Hint = hintSlotLost
+	case s.TwoPhase:
+		e.Err = errors.New("it was created with two_phase = true: prepared transactions would come before they are committed")
+		e.Hint = "choose another name in postgres.slot, or drop the slot and run postrider setup"
 	case s.Temporary:
 		e.Err, e.Hint = errors.New("it is temporary: it ends with the session that made it"), "choose another name in postgres.slot"
 	default:

@@ -168,3 +168,29 @@ func TestLostSlot(t *testing.T) {
 		t.Fatalf("%v, hint %q", err, operr.HintOf(err))
 	}
 }
+
+// trap 25: where a detached partition's rows could be taken for somebody else's, the
+// check refuses; trap 12: so it does a slot that sends what is only prepared.
+func TestCheckRefusesWhatCannotBeTold(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	conn := db.Conn(t)
+	db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox(id int) PARTITION BY RANGE (id); CREATE TABLE leaf PARTITION OF outbox DEFAULT;
+		CREATE PUBLICATION %[1]s FOR ALL TABLES; CREATE PUBLICATION %[1]s_root FOR ALL TABLES WITH (publish_via_partition_root = true);
+		CREATE PUBLICATION %[1]s_list FOR TABLE outbox`, db.Publication))
+	tables := []Table{{"public", "outbox"}}
+	for suffix, refused := range map[string]bool{"": true, "_root": false, "_list": false} {
+		problems := Check(within(t), conn, CheckConfig{Publications: []string{db.Publication + suffix}, Tables: tables})
+		if (len(problems) == 1) != refused || len(problems) > 1 {
+			t.Errorf("publication %q: %q", suffix, problemsOf(problems))
+		}
+	}
+	db.Exec(t, fmt.Sprintf(`SELECT pg_create_logical_replication_slot('%s', 'pgoutput', false, true)`, db.Slot))
+	slot, err := ReadSlot(within(t), conn, db.Slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := slot.Problem(db.Name); p == nil || !strings.Contains(p.Error(), "two_phase") || p.Hint == "" {
+		t.Errorf("a two_phase slot gives %v", p)
+	}
+}
