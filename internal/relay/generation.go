@@ -37,6 +37,8 @@ type generation struct {
 	publications replication.Publications
 	// doubt is set while a doubtful start is not yet proved (rule 4).
 	doubt *doubt
+	// leaves are the partitions of sources that were ever seen, by OID (rootFinder).
+	leaves map[uint32]replication.Table
 	// misfit is set where a mapping does not fit its table as it is now.
 	misfit *misfit
 	// from is where the slot stood when the ledger began.
@@ -69,6 +71,7 @@ func newGeneration(r *Relay) (*generation, error) {
 	g := &generation{
 		relay: r, cfg: r.cfg, log: r.cfg.Log, metrics: r.metrics, router: rt,
 		registry: &scopedRegisterer{under: r.cfg.Registerer},
+		leaves:   make(map[uint32]replication.Table),
 		halts:    make(chan *event.Refusal, 1),
 		reached:  make(chan struct{}, 1),
 		acked:    make(chan struct{}, 1),

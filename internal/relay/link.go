@@ -413,9 +413,12 @@ func (l *link) launch(fn func(context.Context) error) {
 }
 
 func (l *link) runStream(ctx context.Context) error {
+	roots := newRootFinder(l.gen.cfg.tables(), l.gen.publications, linkCatalog{l}, l.gen.leaves)
+	if err := roots.learn(ctx, l.gen.cfg.tables()); err != nil {
+		return err
+	}
 	h := &handler{
-		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, entered: l.gen.midTransaction(), ctx: ctx,
-		roots: newRootFinder(l.gen.cfg.tables(), l.gen.publications, l.ancestors),
+		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, entered: l.gen.midTransaction(), ctx: ctx, roots: roots,
 	}
 	if at := l.gen.row().Confirmed; at > l.slot.ConfirmedFlush {
 		// The row is durable proof; the slot was saved earlier (trap 9).
@@ -426,14 +429,6 @@ func (l *link) runStream(ctx context.Context) error {
 		err = &operr.Error{Class: operr.Postgres, Transient: true, Op: "read the stream", Err: errors.New("it ended")}
 	}
 	return err
-}
-
-func (l *link) ancestors(ctx context.Context, oid uint32) (tables []replication.Table, err error) {
-	err = l.sql.do(func(conn *pgx.Conn) error {
-		tables, err = ancestors(ctx, conn, oid)
-		return err
-	})
-	return tables, err
 }
 
 // watchShutdown holds a session open and does nothing with it. In a fast shutdown SQL
