@@ -182,7 +182,7 @@ func TestSetupGrantsTheRole(t *testing.T) {
 	}
 }
 
-// TestBlockedSlotCreation: an open transaction keeps a slot from being created;
+// TestBlockedSlotCreation is case C34c: an open transaction keeps a slot from being created;
 // the command names it within --lock-timeout and leaves nothing behind. On a
 // server of its own, because the transaction holds up every slot of the cluster.
 func TestBlockedSlotCreation(t *testing.T) {

@@ -228,7 +228,8 @@ func TestPositionIsBound(t *testing.T) {
 		{"row of a timeline that is no ancestor", "UPDATE postrider.checkpoint SET timeline = 9", []string{"timeline 9"}, true},
 		{
 			"row of an older slot of the name", "UPDATE postrider.checkpoint SET slot_birth_lsn = pg_current_wal_lsn()",
-			[]string{"not the slot for which"}, true,
+			[]string{"not the slot for which"},
+			true,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
