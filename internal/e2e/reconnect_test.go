@@ -95,7 +95,7 @@ func TestStandbyTakesOver(t *testing.T) {
 func (f *fixture) rival() relay.Config {
 	cfg := f.config()
 	cfg.Holder = "rival"
-	cfg.Replication.WALSenderTimeout = f.cfg.Replication.WALSenderTimeout
+	cfg.Replication.WALSenderTimeout, cfg.Replication.StatusInterval = f.cfg.Replication.WALSenderTimeout, statusEvery
 	return cfg
 }
 
@@ -119,6 +119,7 @@ func TestZombieWritesNothing(t *testing.T) {
 	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
 	f.createTopic("order", 12, nil)
 	f.cfg.Kafka.Window = 256 << 10
+	f.cfg.Kafka.RetryBackoffMax = 50 * time.Millisecond // what is not frozen is sent at once
 	network := f.kafkaProxy()
 	zombie := f.start()
 	f.insert("order", "k", "0")
@@ -136,6 +137,7 @@ func TestZombieWritesNothing(t *testing.T) {
 	network.Refuse(false)
 	f.insert("order", "k", `"after"`)
 	f.awaitRecords(f.topic("order"), rows+2)
+	f.awaitStatuses(5)
 	zombie.awaitPhase("standby")
 	b.mustStop()
 	zombie.awaitPhase("streaming")
@@ -156,6 +158,7 @@ func TestBlackHole(t *testing.T) {
 	f.createTopic("order", 12, nil)
 	f.cfg.Replication.WALSenderTimeout = 3 * time.Second
 	f.cfg.Timers.Statement = 250 * time.Millisecond
+	f.cfg.Kafka.RetryBackoffMax = 50 * time.Millisecond // what is not frozen is sent at once
 	server, network := f.postgresProxy(), f.kafkaProxy()
 	a := f.start()
 	f.insert("order", "k", "0")
@@ -176,16 +179,19 @@ func TestBlackHole(t *testing.T) {
 	f.series("order", "k", 11, 20)
 	f.awaitRecords(f.topic("order"), 21)
 	network.Refuse(false)
+	f.series("order", "k", 21, 22)
+	f.awaitRecords(f.topic("order"), 23)
+	f.awaitStatuses(10)
 	server.Resume(testkit.Requests)
 	server.Resume(testkit.Answers)
 	server.Cut()
 	a.awaitPhase("standby")
 	b.mustStop()
 	a.awaitPhase("streaming")
-	f.insert("order", "k", "21")
-	f.awaitRecords(f.topic("order"), 22)
+	f.insert("order", "k", "23")
+	f.awaitRecords(f.topic("order"), 24)
 	a.mustStop()
-	if copies := f.requireSeries(f.topic("order"), 0, 21); copies != 0 {
+	if copies := f.requireSeries(f.topic("order"), 0, 23); copies != 0 {
 		t.Errorf("%d duplicates", copies)
 	}
 }
