@@ -224,7 +224,11 @@ func (r *running) mustStop() {
 func (r *running) awaitPhase(phase string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() error {
-		if s := r.relay.Status(); s.Phase != phase {
+		s := r.relay.Status()
+		if s.Phase == "stopped" && phase != s.Phase {
+			r.t.Fatalf("it has ended: %v", r.wait(patience))
+		}
+		if s.Phase != phase {
 			return fmt.Errorf("phase is %s (%s), want %s", s.Phase, s.WaitsFor, phase)
 		}
 		return nil

@@ -116,6 +116,7 @@ func TestMissingTopicIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := newFixtureWith(t, testkit.Postgres(t), testkit.Kafka(t), alterTable)
 	f.cfg.Kafka.CreateTopics = nil
+	f.cfg.ShutdownTimeout = 100 * time.Millisecond // nothing can be drained
 	f.createTopic("order", 1, nil)
 	r := f.start()
 	f.put("1", "payload")

@@ -30,6 +30,7 @@ type link struct {
 	slot    replication.SlotInfo
 	intake  *intake
 	keeper  *keeper
+	roots   *rootFinder
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -79,6 +80,10 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 		return nil, err
 	}
 	if err := l.findPosition(ctx, sys); err != nil {
+		return nil, err
+	}
+	l.roots = newRootFinder(g.cfg.tables(), g.publications, linkCatalog{l}, g.leaves)
+	if err := l.inTime(ctx, l.roots.learn); err != nil {
 		return nil, err
 	}
 	l.watch, err = replication.ConnectSQL(ctx, g.cfg.Replication.ConnString, "postrider "+g.cfg.Publisher+" (shutdown watch)")
@@ -413,12 +418,8 @@ func (l *link) launch(fn func(context.Context) error) {
 }
 
 func (l *link) runStream(ctx context.Context) error {
-	roots := newRootFinder(l.gen.cfg.tables(), l.gen.publications, linkCatalog{l}, l.gen.leaves)
-	if err := roots.learn(ctx, l.gen.cfg.tables()); err != nil {
-		return err
-	}
 	h := &handler{
-		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, entered: l.gen.midTransaction(), ctx: ctx, roots: roots,
+		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, entered: l.gen.midTransaction(), ctx: ctx, roots: l.roots,
 	}
 	if at := l.gen.row().Confirmed; at > l.slot.ConfirmedFlush {
 		// The row is durable proof; the slot was saved earlier (trap 9).

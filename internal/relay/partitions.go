@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,8 +53,8 @@ func newRootFinder(tables []replication.Table, pubs replication.Publications, c 
 }
 
 // learn notes the leaves that there are now.
-func (f *rootFinder) learn(ctx context.Context, tables []replication.Table) error {
-	found, err := f.catalog.descendants(ctx, tables)
+func (f *rootFinder) learn(ctx context.Context) error {
+	found, err := f.catalog.descendants(ctx, slices.Collect(maps.Keys(f.sources)))
 	if err != nil {
 		return sqlError("look for", "partitions", err)
 	}
