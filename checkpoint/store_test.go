@@ -304,7 +304,7 @@ func TestSaveTimesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := checkpoint.NewStore(s.conn, checkpoint.StoreConfig{
-		Publisher: "orders", Slot: s.db.Slot, Holder: "host-a/1", StatementTimeout: 50 * time.Millisecond,
+		Publisher: "orders", Slot: s.db.Slot, Holder: "host-a/1", StatementTimeout: time.Second,
 	})
 	err = store.Save(t.Context(), row, w.pid)
 	var pg *pgconn.PgError
