@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func TestInsertAndDelete(t *testing.T) {
 			testkit.Eventually(t, patience, func() error { // statistics come late
 				var outbox, control int
 				if _, err := fmt.Sscan(f.scalar(scans), &outbox, &control); err != nil || outbox != control || outbox < 101 {
-					return fmt.Errorf("%d and %d scans of the outbox and of a table without a relay (%v)", outbox, control, err)
+					return errors.Join(err, fmt.Errorf("%d and %d scans of the outbox and of a table without a relay", outbox, control))
 				}
 				return nil
 			})

@@ -209,7 +209,8 @@ var goldenNeighbours = []struct {
 		}},
 	},
 	{
-		"tombstones", "id int, aggregatetype text, aggregateid text, payload text", map[string]string{"route.tombstone.on.empty.payload": "true"},
+		"tombstones", "id int, aggregatetype text, aggregateid text, payload text",
+		map[string]string{"route.tombstone.on.empty.payload": "true"},
 		[]string{`insert into outbox values (1, 'order', 'k', ''), (2, 'order', 'k', E' \n\t'), (3, 'order', 'k', NULL), (4, 'order', 'k', 'null'), (5, 'order', 'k', '{}'), (6, 'order', '', ' ')`},
 		map[string][]string{".order": {
 			`partition 2 key "k" value null id="1"`, `partition 2 key "k" value null id="2"`, `partition 2 key "k" value null id="3"`,

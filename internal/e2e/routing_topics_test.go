@@ -67,17 +67,13 @@ func TestInvalidTopicsHalt(t *testing.T) {
 		routes []router.Route
 	}{
 		{"My Type", routes},
-		{"a/b", raw},
 		{"https://x#T", routes},
 		{"..", routes},
-		{".", raw},
 		{"", routes},
 		{"", raw},
 		{strings.Repeat("a", 300), routes},
 		{strings.Repeat("a", 250), raw},
 		{"Größe", routes},
-		{"order\n", raw},
-		{"order\u200b", raw},
 		{"заказ", raw},
 	} {
 		f.cfg.Router.Sources[0].Routes = bad.routes
