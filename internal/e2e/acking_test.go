@@ -56,12 +56,16 @@ func (f *fixture) watchCommits() commits {
 	return commits{f}
 }
 
+// peek is SQL for what the second slot has, lsn and data, without moving it.
+func (f *fixture) peek() string {
+	return fmt.Sprintf("SELECT lsn, data FROM pg_logical_slot_peek_binary_changes('%s_probe', NULL, NULL, 'proto_version', '1', 'publication_names', '%s')",
+		f.db.Slot, f.db.Publication)
+}
+
 // all gives the LSNs of the Commit messages, as PostgreSQL writes them.
 func (c commits) all() (found []struct{ commit, end event.LSN }) {
 	c.f.t.Helper()
-	rows, err := c.f.db.Conn(c.f.t).Query(context.Background(), fmt.Sprintf(
-		"SELECT data FROM pg_logical_slot_peek_binary_changes('%s_probe', NULL, NULL, 'proto_version', '1', 'publication_names', '%s')",
-		c.f.db.Slot, c.f.db.Publication))
+	rows, err := c.f.db.Conn(c.f.t).Query(context.Background(), "SELECT data FROM ("+c.f.peek()+") c")
 	must(c.f.t, err)
 	defer rows.Close()
 	for rows.Next() {

@@ -55,11 +55,15 @@ func TestRowsOfOneCommandSurviveAKill(t *testing.T) {
 		"COPY": func(f *fixture) {
 			var rows strings.Builder
 			for n := 1; n <= 3; n++ {
-				fmt.Fprintf(&rows, "order\tk\t{\"n\": %d, \"pad\": \"%s\"}\n", n, strings.Repeat("x", 900))
+				fmt.Fprintf(&rows, "00000000-0000-0000-0000-00000000000%d\torder\tk\t{\"n\": %d, \"pad\": \"%s\"}\n", n, n, strings.Repeat("x", 900))
 			}
+			// With the id, since a volatile default would make it insert row by row.
 			_, err := f.db.Conn(f.t).PgConn().CopyFrom(context.Background(), strings.NewReader(rows.String()),
-				"COPY outbox(aggregate_type, aggregate_id, payload) FROM STDIN")
+				"COPY outbox(id, aggregate_type, aggregate_id, payload) FROM STDIN")
 			must(f.t, err)
+			if n := f.scalar("SELECT count(DISTINCT lsn)::text FROM (" + f.peek() + ") c WHERE get_byte(data, 0) = ascii('I')"); n != "1" {
+				f.t.Errorf("the rows have %s LSNs, want one", n)
+			}
 		},
 		"INSERT": func(f *fixture) { f.db.Exec(f.t, three) },
 	} {
@@ -68,6 +72,7 @@ func TestRowsOfOneCommandSurviveAKill(t *testing.T) {
 			fake := testkit.Kfake(t, devstack.KfakeOptions{})
 			f := newFixture(t, testkit.Postgres(t), fake.Broker)
 			f.createTopic("order", 12, nil)
+			f.watchCommits()
 			// The third row's request is swallowed until the relay is dead.
 			var dead atomic.Bool
 			var batches atomic.Int32
