@@ -25,8 +25,8 @@ type PublishedTable struct {
 	// RowFilter is the WHERE clause as the catalog has it; empty where there is
 	// none, and before 15.
 	RowFilter string
-	// Columns is the column list, sorted and comma-separated; empty where all
-	// columns are published, also after one was added.
+	// Columns is the column list, sorted, as a JSON array: names may hold any
+	// character. Empty where all columns are published, also after one was added.
 	Columns string
 	// ByLeaves marks a partitioned table whose rows come under the names of its
 	// partitions, because the publication does not go by the root.
@@ -88,7 +88,7 @@ const publishedSQL = `SELECT t.pubname, t.schemaname, t.tablename, coalesce(j.t 
        CASE WHEN NOT j.t ? 'attnames' OR list.names @> ARRAY(
               SELECT a.attname::text FROM pg_catalog.pg_attribute a
                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '')
-            THEN '' ELSE pg_catalog.array_to_string(list.names, ',') END, false,
+            THEN '' ELSE pg_catalog.to_jsonb(list.names)::text END, false,
        coalesce((SELECT pg_catalog.string_agg(m.oid::text, ',' ORDER BY m.oid) FROM (
          SELECT r.oid FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
             AND (r.prrelid = c.oid OR r.prrelid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(c.oid))) %s) m), '')

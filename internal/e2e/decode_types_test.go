@@ -172,13 +172,14 @@ func TestColumnList(t *testing.T) {
 	if db.VersionNum(t) < 150000 {
 		t.Skip("column lists came with 15")
 	}
-	f := newFixtureOf(t, db, alterTable+"; CREATE PUBLICATION %s FOR TABLE outbox(payload, aggregate_id, id, aggregate_type) WITH (publish = 'insert')",
+	f := newFixtureOf(t, db, alterTable+`; ALTER TABLE outbox ADD "a,b ""c""" text DEFAULT 'odd', ADD left_out int;
+		CREATE PUBLICATION %s FOR TABLE outbox(payload, aggregate_id, id, aggregate_type, "a,b ""c""") WITH (publish = 'insert')`,
 		func(f *fixture) []router.Source { return f.config().Router.Sources })
 	f.put("1", "payload")
-	requireClass(t, f.drain(), operr.Config, `"event_type"`, `"id", "aggregate_type", "aggregate_id", "payload" (`)
-	f.mapping().EventType = ""
+	requireClass(t, f.drain(), operr.Config, `"event_type"`, `"id", "aggregate_type", "aggregate_id", "payload", "a,b \"c\"" (`)
+	f.mapping().EventType, f.mapping().Headers = "", columns(`a,b "c"`)
 	f.mustDrain()
-	f.requireRecords(f.topic("order"), `key "k" value "\"1\"" id="1"`)
+	f.requireRecords(f.topic("order"), `key "k" value "\"1\"" id="1" a,b "c"="odd"`)
 }
 
 // TestRowFilter: rows that a publication filters out are nobody's events, and are not

@@ -2,9 +2,9 @@ package relay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -128,8 +128,11 @@ func listedColumns(pubs replication.Publications, t replication.Table) (listed m
 			continue
 		}
 		all = all || p.Columns == ""
-		for _, name := range strings.Split(p.Columns, ",") {
-			listed[name] = true
+		var names []string
+		if err := json.Unmarshal([]byte(p.Columns), &names); err == nil { // "" lists none
+			for _, name := range names {
+				listed[name] = true
+			}
 		}
 	}
 	return listed, all
