@@ -67,7 +67,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	a.awaitLine("holding the slot")
 	pid := f.walsender()
 	b := spawn(t, "run", "--config", config)
-	b.awaitLine("standby")
+	b.awaitLine("standby: ")
 	load := f.startLoad(3, 20, 5*time.Millisecond)
 	load.pauseAt(t, int64(pick(200, 4000)))
 	if now := f.walsender(); now != pid {
