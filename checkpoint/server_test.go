@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ func (s *server) slot(t *testing.T) checkpoint.SlotState {
 	var confirmed, restart string
 	err := s.conn.QueryRow(t.Context(), `SELECT true, confirmed_flush_lsn::text, coalesce(restart_lsn, '0/0')::text, wal_status
 		FROM pg_replication_slots WHERE slot_name = $1`, s.db.Slot).Scan(&state.Exists, &confirmed, &restart, &state.WALStatus)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return state
 	}
 	if err != nil {

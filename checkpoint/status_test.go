@@ -217,7 +217,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // a test's connection
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = checkpoint.Wait(ctx, conn, checkpoint.WaitConfig{Publisher: "orders", Slot: s.db.Slot})

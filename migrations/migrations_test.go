@@ -213,7 +213,7 @@ func TestGrantsSuffice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // a test's connection
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	useEverything(t, conn, db)
 	if _, err := conn.Exec(t.Context(), "SELECT count(*), max(xmin::text) FROM "+table.SQL()); err != nil {
 		t.Errorf("tick-off cannot read the outbox: %v", err)

@@ -19,7 +19,7 @@ func TestFirstStatusRepeatsTheSlot(t *testing.T) {
 	if len(got.Raw) != 34 || !bytes.Equal(got.Raw[:25], want) || got.Raw[33] != 0 {
 		t.Fatalf("got % x", got.Raw)
 	}
-	if sent := fromPGMicros(uint64(beUint64(got.Raw[25:]))); time.Since(sent).Abs() > time.Minute {
+	if sent := fromPGMicros(beUint64(got.Raw[25:])); time.Since(sent).Abs() > time.Minute {
 		t.Fatalf("the clock says %s", sent)
 	}
 }

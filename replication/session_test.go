@@ -248,7 +248,7 @@ func TestClassify(t *testing.T) {
 		if operr.ClassOf(err) != tt.class || operr.IsTransient(err) != tt.transient {
 			t.Errorf("%v: class %d transient %t, want %d %t", tt.err, operr.ClassOf(err), operr.IsTransient(err), tt.class, tt.transient)
 		}
-		if !errors.Is(err, tt.err) && tt.err != error(nil) {
+		if tt.err != nil && !errors.Is(err, tt.err) {
 			t.Errorf("%v is not in the chain of %v", tt.err, err)
 		}
 	}

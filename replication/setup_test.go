@@ -49,10 +49,11 @@ func TestPublicationAfterSlot(t *testing.T) {
 		}
 		_ = st.Close(within(t))
 		testkit.Eventually(t, patience, func() error {
-			if slot, err := ReadSlot(within(t), db.Conn(t), db.Slot); err != nil || slot.Active {
-				return fmt.Errorf("still active (%v)", err)
+			slot, err := ReadSlot(within(t), db.Conn(t), db.Slot)
+			if err == nil && slot.Active {
+				err = errors.New("still active")
 			}
-			return nil
+			return err
 		})
 	}
 }

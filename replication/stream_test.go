@@ -357,7 +357,7 @@ func TestHandlerErrorPassesUnchanged(t *testing.T) {
 	boom := &net.OpError{Op: "write", Err: errors.New("to somewhere else")}
 	s := run(t, send(wire.Begin(0x600, 1), outbox("id"), row("a")),
 		handling(func(r *recorder) { r.onInsert = func(*event.Row) error { return boom } }))
-	if err := s.end(t); err != error(boom) {
+	if err := s.end(t); err != error(boom) { //nolint:errorlint // unchanged means the very same
 		t.Fatalf("got %v", err)
 	}
 }

@@ -73,13 +73,6 @@ func (c *cursor) uint32() uint32 {
 	return 0
 }
 
-func (c *cursor) uint64() uint64 {
-	if p := c.take(8); p != nil {
-		return binary.BigEndian.Uint64(p)
-	}
-	return 0
-}
-
 // cstring reads up to a zero byte and drops that.
 func (c *cursor) cstring() string {
 	i := bytes.IndexByte(c.b, 0)

@@ -174,18 +174,6 @@ func answerCode(req *kmsg.ProduceRequest, code int16) kmsg.Response {
 	return res
 }
 
-// carries tells whether a request has a batch for the partition.
-func carries(req *kmsg.ProduceRequest, topic string, partition int32) bool {
-	for _, t := range req.Topics {
-		for _, p := range t.Partitions {
-			if t.Topic == topic && (partition < 0 || p.Partition == partition) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // errHangUp makes the fake broker close the connection.
 var errHangUp = errors.New("hang up")
 

@@ -89,7 +89,7 @@ func spawn(t *testing.T, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stderr.Close() //nolint:errcheck // the child has its own descriptor
+	defer stderr.Close()
 	p := &process{t: t, cmd: exec.Command(path, args...), stderr: stderr.Name(), exited: make(chan struct{})}
 	p.cmd.Stderr = stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -162,7 +162,7 @@ func (p *process) peakRSS() int64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
 			kb, err := strconv.ParseInt(strings.Fields(text)[0], 10, 64)

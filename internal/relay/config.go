@@ -45,8 +45,6 @@ type Until struct {
 	Now bool
 }
 
-func (u Until) set() bool { return u.Now || u.LSN != 0 }
-
 // Timers are the relay's clocks. Tests shorten them.
 type Timers struct {
 	// Save is the shortest pause between two checkpoint rows, and how often progress

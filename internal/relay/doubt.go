@@ -36,7 +36,6 @@ var errSuspects = fmt.Errorf("more than %d rows are not proved to be published",
 type doubt struct {
 	// end is the WAL end at the start.
 	end event.LSN
-	why string
 
 	// mu covers suspects and passed.
 	mu sync.Mutex

@@ -95,7 +95,7 @@ func (l *link) refusedMeanwhile(drained error) *event.Refusal {
 	}
 	var left *publisher.DrainError
 	if !errors.As(drained, &left) || left.Stuck == 0 || left.Err != nil {
-		return nil
+		return nil //nolint:nilerr // no refusal; the caller reports the error itself
 	}
 	select {
 	case refusal := <-l.gen.halts:

@@ -440,7 +440,7 @@ func (l *link) watchShutdown(ctx context.Context) error {
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the link was given up; the error is its echo
 		case isShutdown(err):
 			return fmt.Errorf("%w (the watch session was ended)", replication.ErrServerShutdown)
 		default:
