@@ -355,7 +355,7 @@ func TestForeignTransactionIsNoSilence(t *testing.T) {
 	f.db.Exec(t, "CREATE TABLE other(n int)")
 	r := f.start()
 	pid := f.awaitHolder()
-	f.db.Exec(t, fmt.Sprintf("INSERT INTO other SELECT generate_series(1, %d)", pick(200_000, 20_000_000)))
+	f.db.Exec(t, fmt.Sprintf("INSERT INTO other SELECT generate_series(1, %d)", pick(200_000, 3_000_000)))
 	f.insert("order", "k", "1")
 	f.awaitRecords(f.topic("order"), 1)
 	f.awaitConfirmed(f.walEnd())
