@@ -10,7 +10,7 @@ import (
 
 // streamSource is the socket as the stream reads it: under a read deadline of
 // its own (rule 9: never a context's, which would cut feedback too), with a
-// clock for silence. How many bytes a read waits for is decided here and
+// clock for silence. How long bytes may gather before a read is decided here and
 // nowhere else: coalesced reads (rule 22) go into Read.
 type streamSource struct {
 	conn    net.Conn
@@ -21,6 +21,7 @@ type streamSource struct {
 	armed   time.Time // the read deadline; only the reading goroutine sets it ahead
 	last    atomic.Int64
 	waiting atomic.Bool // a read is blocked: the handler is not
+	pace    pace
 }
 
 func newStreamSource(conn net.Conn, r io.Reader, silence time.Duration) *streamSource {
@@ -43,11 +44,17 @@ func (s *streamSource) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)
 	}
+	if pause := s.pace.pause(); pause > 0 {
+		time.Sleep(pause)
+		now = time.Now()
+	}
 	s.waiting.Store(true)
 	n, err := s.r.Read(p)
 	s.waiting.Store(false)
 	if n > 0 {
-		s.last.Store(time.Now().UnixNano())
+		arrived := time.Now()
+		s.last.Store(arrived.UnixNano())
+		s.pace.read(arrived.Sub(now), n, len(p))
 	}
 	if err != nil {
 		s.armed = time.Time{}
