@@ -120,7 +120,7 @@ func TestZombieWritesNothing(t *testing.T) {
 	f.createTopic("order", 12, nil)
 	f.cfg.Kafka.Window = 256 << 10
 	f.cfg.Kafka.RetryBackoffMax = 50 * time.Millisecond // what is not frozen is sent at once
-	network := f.kafkaProxy()
+	server, network := f.postgresProxy(), f.kafkaProxy()
 	zombie := f.start()
 	f.insert("order", "k", "0")
 	f.awaitConfirmed(f.walEnd())
@@ -131,6 +131,7 @@ func TestZombieWritesNothing(t *testing.T) {
 	zombie.awaitStandstill()
 	b := startRelay(t, f.rival())
 	b.awaitPhase("standby")
+	server.Refuse(true) // or it may have the slot back before the rival looks again
 	f.db.Exec(t, "SELECT pg_terminate_backend("+f.walsender()+")")
 	zombie.awaitNotStreaming(5 * time.Second)
 	f.awaitRecords(f.topic("order"), rows+1)
@@ -138,6 +139,7 @@ func TestZombieWritesNothing(t *testing.T) {
 	f.insert("order", "k", `"after"`)
 	f.awaitRecords(f.topic("order"), rows+2)
 	f.awaitStatuses(5)
+	server.Refuse(false)
 	zombie.awaitPhase("standby")
 	b.mustStop()
 	zombie.awaitPhase("streaming")
