@@ -230,10 +230,8 @@ func TestRefusedRecordHalts(t *testing.T) {
 		Keys: []kmsg.Key{kmsg.Produce}, Topic: f.topic("order"), Err: kerr.MessageTooLarge, Count: -1,
 		When: func(r kmsg.Request) bool { return !healed.Load() && poisoned(r.(*kmsg.ProduceRequest)) },
 	})
-	f.series("order", "k", 1, 4)
-	low := f.walEnd()
-	f.insert("order", "k", "5")
-	high := f.walEnd()
+	written := f.watchCommits()
+	f.series("order", "k", 1, 5)
 	f.db.Exec(t, `INSERT INTO outbox(aggregate_type, aggregate_id, payload) VALUES
 		('order', 'k', '6'), ('order', 'k', '"poison"'), ('order', 'k', '8'), ('other', 'j', '9')`)
 	f.insert("order", "k", "10")
@@ -246,8 +244,9 @@ func TestRefusedRecordHalts(t *testing.T) {
 		t.Errorf("the error does not name the event %s: %v", id, err)
 	}
 	f.requireSeries(f.topic("order"), 1, 6)
-	if at := f.confirmed(); at <= low || at > high {
-		t.Errorf("confirmed %s, want the end of the fifth transaction, between %s and %s", at, low, high)
+	all := written.all()
+	if at := f.confirmed(); at < all[4].end || at > all[5].commit {
+		t.Errorf("confirmed %s, want the end of the fifth transaction, from %s and not past %s", at, all[4].end, all[5].commit)
 	}
 	healed.Store(true)
 	f.mustDrain()
