@@ -30,7 +30,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Use:   "run",
 		Short: "Publish events until stopped",
 		Long: "Checks the server, the publication, the slot, the mapping and the brokers, then publishes until it is stopped. While\n" +
-			"another process holds the slot it waits as a standby and takes over.\n\n" +
+			"another process holds the slot it waits as a standby and takes over. A server or broker that cannot be reached at the\n" +
+			"start is tried for ten seconds; a run that has held the slot, or waited for it, tries for ever.\n\n" +
 			"SIGTERM and SIGINT drain: what was read is published and confirmed within publisher.shutdown_timeout. A second\n" +
 			"signal ends at once and says what stayed unconfirmed; it will be sent again.",
 		Example: "  postrider run --config postrider.yaml\n  postrider run --until-lsn now",
