@@ -193,7 +193,7 @@ func judgeNetwork(err error) verdict {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, pgconn.ErrConnClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.As(err, &dns), errors.As(err, &op), errors.As(err, &netErr):
 		// The network, a restart or a failover.
-		return verdict{class: operr.Postgres, transient: true}
+		return verdict{class: operr.Postgres, transient: true, hint: "check that PostgreSQL runs and that host, port or dsn under postgres are right"}
 	case errors.As(err, &connect):
 		// Refused by a client-side rule (sslmode, SCRAM, target_session_attrs); the
 		// last of these changes with a failover, so that a retry is right.

@@ -59,7 +59,7 @@ func (e *BindError) Error() string {
 // columns is a sentence, to be appended to another one, that lists the real columns.
 func (e *BindError) columns() string {
 	var b strings.Builder
-	b.WriteString(". The table's columns are ")
+	b.WriteString(". The columns that it was described with are ")
 	for i, c := range e.Columns {
 		if i > 0 {
 			b.WriteString(", ")

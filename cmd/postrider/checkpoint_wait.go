@@ -37,7 +37,8 @@ func newCheckpointWaitCommand(a *app) *cobra.Command {
 		Short: "Wait until a position is published and stored",
 		Long: "Returns 0 when every event of the transactions that ended at or before the position is acknowledged by Kafka\n" +
 			"and the position is stored; 5 when the timeout passes first. With --now it is a gate for scripts: all that was\n" +
-			"committed before is published.",
+			"committed before is published. Where the last WAL holds no event, this takes up to ten seconds: that long it takes\n" +
+			"until it is known to hold none.",
 		Example: "  postrider checkpoint wait --now --timeout 30s\n  postrider checkpoint wait --lsn 16/B374D848",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

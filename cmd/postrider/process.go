@@ -11,8 +11,8 @@ import (
 )
 
 // memoryBase is what the process takes beside window and one row: binary, stacks,
-// connection buffers, metrics. With the defaults the limit is 32 + 16 + 40 = 88 MiB.
-const memoryBase = 40 << 20
+// connection buffers, metrics. With the defaults the limit is 32 + 16 + 24 = 72 MiB.
+const memoryBase = 24 << 20
 
 // limitMemory makes the garbage collector keep the promise of bounded memory,
 // unless the environment says otherwise (GOMEMLIMIT).

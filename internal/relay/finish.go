@@ -163,7 +163,7 @@ func refusalHint(reason event.Reason) string {
 	case event.ReasonInvalidTopic, event.ReasonNoRoute, event.ReasonNullRoute:
 		return "a route that gives this row a legal topic, then start again"
 	case event.ReasonMissingColumn:
-		return "a mapping that fits the table, or the column's old name, then start again"
+		return "a mapping that names the columns listed above, for one run, and then the present one; the row is read from the WAL as it was written, so renaming the column back does not help"
 	case event.ReasonTimestamp:
 		return "no mapping.timestamp, or a column whose values Kafka accepts, then start again"
 	default:

@@ -180,7 +180,7 @@ func (g *generation) leftBehind(cause error) error {
 }
 
 func drainError(left int, confirmed event.LSN, cause error) error {
-	err := fmt.Errorf("%d events stayed unconfirmed; the slot is confirmed up to %s and they will be published again at the next start", left, confirmed)
+	err := fmt.Errorf("%d events stayed unconfirmed; the slot is confirmed up to %s and they will be sent at the next start", left, confirmed)
 	if left == 0 {
 		err = fmt.Errorf("everything is published, but the slot is confirmed up to %s only; what came after it will be published again at the next start", confirmed)
 	}
@@ -207,7 +207,15 @@ func (g *generation) report(err error, standby *standbyLog) {
 	g.relay.state.set(phaseReconnecting)
 	g.relay.state.waitFor(err.Error())
 	g.metrics.reconnects.Inc()
-	g.log.Warn().Err(err).Str("try", operr.HintOf(err)).Int("unacknowledged", g.unresolved()).Msg("no link to PostgreSQL; sending is frozen, trying again")
+	line := g.log.Warn().Err(err)
+	if hint := operr.HintOf(err); hint != "" {
+		line = line.Str("try", hint)
+	}
+	if g.ledger == nil {
+		line.Msg("no link to PostgreSQL yet; trying again")
+		return
+	}
+	line.Int("unacknowledged", g.unresolved()).Msg("no link to PostgreSQL; sending is frozen, trying again")
 }
 
 // comesAgain counts the events that a start after this moment would publish, again or

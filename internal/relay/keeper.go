@@ -72,7 +72,9 @@ func (k *keeper) run(ctx context.Context) error {
 			last = time.Now()
 			err = k.keep(ctx)
 		case <-watch.C:
-			err = k.look(ctx)
+			if err = k.look(ctx); err == nil {
+				err = k.showWaiting(ctx)
+			}
 		}
 		if err := k.tolerate(err); err != nil {
 			return err
@@ -226,7 +228,20 @@ func (k *keeper) confirm(pos checkpoint.Position) {
 }
 
 // errInDoubt is the end of a run whose start was still to be proved.
-var errInDoubt = errors.New("the start was still being proved, so nothing was stored")
+var errInDoubt = errors.New("the start was still being proved, so nothing was stored: each start sends the events before it again, do not restart before the cause is gone")
+
+// showWaiting writes the row as it is, but for the age of the oldest unconfirmed
+// event, while nothing moves: during an outage "checkpoint show" is what people read.
+func (k *keeper) showWaiting(ctx context.Context) error {
+	if settled, err := k.gen.settleDoubt(); err != nil || !settled {
+		return err
+	}
+	row := k.gen.row()
+	if oldest, waits := k.gen.ledger.Oldest(); !waits || row.OldestUnconfirmed.Equal(oldest) {
+		return nil
+	}
+	return k.write(ctx, row)
+}
 
 // last stores and confirms at the end of a run. The row is brought up to the slot, so
 // that a start after a clean stop has nothing to prove.

@@ -60,6 +60,9 @@ func TestMetricListIsCurrent(t *testing.T) {
 	slices.Sort(d.rows)
 	want := "# Metrics\n\nServed at `/metrics`. Positions are byte positions in the WAL: subtract them from each other, or from\n" +
 		"`pg_current_wal_lsn() - '0/0'`. This list is made by `go test ./internal/relay -run TestMetricListIsCurrent -update`.\n\n" +
+		"`/healthz` is 200 while the process works. `/readyz` is 200 while it holds the slot and the wire is alive, also while Kafka is\n" +
+		"away; 503 with the reason otherwise, as on a standby. For Kafka, watch `postrider_oldest_unconfirmed_seconds` and\n" +
+		"`postrider_publisher_alarm`. In `/status.json`, `events_published` counts this run; in `checkpoint show`, all runs.\n\n" +
 		"| name | labels | meaning |\n|---|---|---|\n" + strings.Join(d.rows, "\n") + "\n"
 	const path = "../../docs/metrics.md"
 	if *update {
