@@ -62,20 +62,25 @@ func lostProducerState(t *testing.T, code *kerr.Error, unanswered bool) {
 	at(0, 0)
 	at(1, 0)
 	r.drain()
+	forget := func() {
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: code, Count: -1, When: func(kreq kmsg.Request) bool {
+			var b kmsg.RecordBatch
+			return b.ReadFrom(kreq.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records) == nil && b.ProducerEpoch == 0
+		}})
+	}
 	if unanswered {
 		cut := func() bool { return true }
 		l.cut.Store(&cut)
+	} else {
+		forget() // before anything is sent that it shall meet
 	}
 	at(0, 1)
 	at(0, 2)
 	r.p.Flush()
 	if unanswered {
 		until(t, "a lost answer", func() bool { return observeRetries(r.p) > 0 })
+		forget()
 	}
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{0}, Err: code, Count: -1, When: func(kreq kmsg.Request) bool {
-		var b kmsg.RecordBatch
-		return b.ReadFrom(kreq.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records) == nil && b.ProducerEpoch == 0
-	}})
 	l.cut.Store(nil)
 	at(0, 3)
 	r.drain()
