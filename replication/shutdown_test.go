@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -144,7 +145,19 @@ func TestHoldBeforeRun(t *testing.T) {
 			t.Error("held twice")
 		}
 	}
-	s := streamFrom(t, db, db.DSN, hold, func(*pgStream) { time.Sleep(3 * time.Second) })
+	answers := func(*pgStream) { // while nobody reads, for longer than the timeout
+		conn := db.Conn(t)
+		testkit.Eventually(t, patience, func() error {
+			var held bool
+			err := conn.QueryRow(within(t), `SELECT r.reply_time > r.backend_start + interval '3 seconds'
+				FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid WHERE s.slot_name = $1`, db.Slot).Scan(&held)
+			if err == nil && !held {
+				err = errors.New("the last status is not young enough yet")
+			}
+			return err
+		})
+	}
+	s := streamFrom(t, db, db.DSN, hold, answers)
 	db.Exec(t, "INSERT INTO outbox VALUES ('a')")
 	s.h.rowsOf(t, 1)
 	s.stop()
