@@ -6,12 +6,12 @@ package result
 type Kind string
 
 const (
-	Drain   Kind = "drain"   // a backlog, by every contender, in interleaved rounds
-	Latency Kind = "latency" // commit → consumer at a fixed rate
-	Scale   Kind = "scale"   // a drain with one parameter changed
-	Idle    Kind = "idle"    // CPU while nothing happens
-	Outage  Kind = "outage"  // memory while the broker is gone
-	HugeTxn Kind = "hugetxn" // memory and time of one large transaction
+	KindDrain   Kind = "drain"   // a backlog, by every contender, in interleaved rounds
+	KindLatency Kind = "latency" // commit → consumer at a fixed rate
+	KindScale   Kind = "scale"   // a drain with one parameter changed
+	KindIdle    Kind = "idle"    // CPU while nothing happens
+	KindOutage  Kind = "outage"  // memory while the broker is gone
+	KindHugeTxn Kind = "hugetxn" // memory and time of one large transaction
 )
 
 // Params are the sizes of a step. The base of the scaling axes is 500,000 rows, 6 partitions, 200 bytes, 1 row a transaction.
