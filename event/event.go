@@ -128,6 +128,32 @@ type Message struct {
 	// Partition is NoPartition or an explicit partition of the topic.
 	Partition int32
 	Position  Position
+
+	// AggregateType, EventType and AggregateVersion are the mapped columns' text, empty
+	// where they are not mapped or NULL. They are no part of the record: they describe
+	// it in the parked store.
+	AggregateType    []byte
+	EventType        []byte
+	AggregateVersion []byte
+	// OnRefusal is the policy of the route that gave the topic.
+	OnRefusal Policy
+}
+
+// Policy says what happens to an event that cannot be published.
+type Policy byte
+
+const (
+	// Halt stops the pipeline at the event.
+	Halt Policy = iota
+	// ParkAggregate parks the event and every later one of the same topic and key.
+	ParkAggregate
+	// ParkEvent parks this one alone: the order of its key is broken.
+	ParkEvent
+)
+
+// String is the policy as it is configured.
+func (p Policy) String() string {
+	return [...]string{"halt", "park_aggregate", "park_event"}[p]
 }
 
 // Reason names why an event cannot be published. The list is a contract: it
@@ -151,6 +177,9 @@ const (
 	ReasonTooLarge        Reason = "too_large"
 	ReasonInvalidRecord   Reason = "invalid_record"
 	ReasonUnsupportedType Reason = "unsupported_type"
+	// ReasonHeld is an event that is not at fault: it stands behind a parked one of its
+	// topic and key.
+	ReasonHeld Reason = "held"
 )
 
 // Refusal says that one event cannot be published as it is, now or on any
@@ -167,7 +196,25 @@ type Refusal struct {
 	Position Position
 	// Detail is a sentence for people, without payload bytes.
 	Detail string
+
+	// Policy is what the event's route, or its source, wants to happen.
+	Policy Policy
+	// Order says whether the event has a place in an order that others wait for.
+	Order Order
 }
+
+// Order says what is known of a refused event's unit of order, which is its topic and
+// its key together.
+type Order byte
+
+const (
+	// OrderUnknown: it has a unit, or may have one, and topic or key cannot be told.
+	OrderUnknown Order = iota
+	// OrderNone: it has no key, or no topic that could exist.
+	OrderNone
+	// OrderKnown: topic and key are known.
+	OrderKnown
+)
 
 var _ error = (*Refusal)(nil)
 

@@ -32,9 +32,7 @@ func (p *Publisher) Append(ctx context.Context, msg *event.Message, txn uint64) 
 	t.mu.Unlock()
 	p.credit -= int64(grown)
 	if refusal != nil {
-		p.refuse(refusal, txn)
-		p.stuck.Add(1)
-		p.progressed()
+		p.refuseUnplaced(t, refusal, msg, txn)
 		return nil
 	}
 	p.touch(l)
@@ -107,7 +105,7 @@ func (p *Publisher) flushLoop(ctx context.Context) {
 func appendNeeds(msg *event.Message) int64 {
 	const newBatchRuns = 1024 * runSize
 	records := (maxRecordLen(msg)/recordChunk + 2) * recordChunk
-	origin := ((len(msg.EventID)+64)/metaChunk + 2) * metaChunk
+	origin := (metaSize(msg)/metaChunk + 2) * metaChunk
 	return max(int64(records+origin+runsGrowth+newBatchRuns), heldSize(msg))
 }
 
@@ -145,11 +143,30 @@ func (p *Publisher) topic(name string) *topic {
 	if t := p.byName[name]; t != nil {
 		return t
 	}
-	t := newTopic(p, name)
+	t := p.sharedTopic(name)
 	p.byName[name] = t
+	return t
+}
+
+// sharedTopic is topic for any goroutine.
+func (p *Publisher) sharedTopic(name string) *topic {
 	p.topicsMu.Lock()
+	defer p.topicsMu.Unlock()
+	if t := p.findTopic(name); t != nil {
+		return t
+	}
+	t := newTopic(p, name)
 	p.topics = append(p.topics, t)
-	p.topicsMu.Unlock()
 	p.wantMetadata()
 	return t
+}
+
+// findTopic gives nil where there is none. topicsMu is held.
+func (p *Publisher) findTopic(name string) *topic {
+	for _, t := range p.topics {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
 }

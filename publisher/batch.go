@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"sync"
@@ -32,8 +31,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // the producer's identity must (rule 15).
 type batch struct {
 	records buffer
-	// meta holds for each record what a refusal must name: commit LSN,
-	// index in the transaction, transaction number, event id.
+	// meta holds a recordMeta for each record.
 	meta buffer
 	runs []Run
 
@@ -103,7 +101,7 @@ func (b *batch) full(msg *event.Message, limit int) bool {
 func (b *batch) add(msg *event.Message, txn uint64) {
 	b.clock(msg.TimestampMillis)
 	appendRecord(&b.records, msg, msg.TimestampMillis-b.baseTimestamp, int64(b.count))
-	b.note(recordMeta{txn: txn, commit: msg.Position.Commit, index: msg.Position.Index, id: msg.EventID})
+	b.note(metaOf(msg, txn))
 }
 
 // addRaw takes over a record of another batch.
@@ -128,33 +126,8 @@ func (b *batch) note(m recordMeta) {
 	} else {
 		b.runs = append(b.runs, Run{Txn: m.txn, Count: 1})
 	}
-	b.meta.writeUvarint(m.txn)
-	b.meta.writeUvarint(uint64(m.commit))
-	b.meta.writeUvarint(m.index)
-	b.meta.writeUvarint(uint64(len(m.id)))
-	_, _ = b.meta.Write(m.id)
+	m.write(&b.meta)
 	b.uncompressed = b.records.size
-}
-
-// recordMeta is what a refusal names of a record.
-type recordMeta struct {
-	txn    uint64
-	commit event.LSN
-	index  uint64
-	id     []byte
-}
-
-func readMeta(c *cursor) (recordMeta, error) {
-	var v [4]uint64
-	for i := range v {
-		u, err := binary.ReadUvarint(c)
-		if err != nil {
-			return recordMeta{}, fmt.Errorf("read record's origin: %w", err)
-		}
-		v[i] = u
-	}
-	id, err := c.next(int(v[3]))
-	return recordMeta{txn: v[0], commit: event.LSN(v[1]), index: v[2], id: id}, err
 }
 
 // identity is what makes a broker recognise a repeated batch.

@@ -15,8 +15,6 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
-
-	"github.com/postrider/postrider/event"
 )
 
 // PartitionChange says what happens when a topic gets more partitions while
@@ -140,8 +138,9 @@ type Config struct {
 	// valid until it returns. It must not block for long: it holds up a connection.
 	OnAck func(runs []Run)
 	// OnRefused is called once for each record that cannot be published, after everything before it in
-	// its partition was acknowledged. txn is what was given to Append. The partition has stopped.
-	OnRefused func(refusal *event.Refusal, txn uint64)
+	// its partition was acknowledged, from several goroutines at once. It says what happens to the
+	// partition. It may block: that holds up a connection. Nil stops the partition.
+	OnRefused func(*Refused) Disposal
 	// OnPartitions is called when a topic's partition count was found (before is 0) or adopted. May be nil.
 	OnPartitions func(topic string, before, after int32)
 
@@ -170,7 +169,7 @@ func (c Config) withDefaults() Config {
 		c.OnAck = func([]Run) {}
 	}
 	if c.OnRefused == nil {
-		c.OnRefused = func(*event.Refusal, uint64) {}
+		c.OnRefused = func(*Refused) Disposal { return Stop }
 	}
 	if c.OnPartitions == nil {
 		c.OnPartitions = func(string, int32, int32) {}

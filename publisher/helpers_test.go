@@ -45,6 +45,9 @@ type rig struct {
 	acked    map[uint64]int
 	refusals []*event.Refusal
 	refused  []uint64
+	given    []*Refused
+	// dispose says what becomes of a refused event; nil stops the partition.
+	dispose func(*Refused) Disposal
 }
 
 // newRig starts a publisher with quick timers.
@@ -83,11 +86,16 @@ func (r *rig) onAck(runs []Run) {
 	}
 }
 
-func (r *rig) onRefused(refusal *event.Refusal, txn uint64) {
+func (r *rig) onRefused(refused *Refused) Disposal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refusals = append(r.refusals, refusal)
-	r.refused = append(r.refused, txn)
+	r.refusals = append(r.refusals, refused.Refusal)
+	r.refused = append(r.refused, refused.Txn)
+	r.given = append(r.given, refused)
+	if r.dispose == nil {
+		return Stop
+	}
+	return r.dispose(refused)
 }
 
 func (r *rig) refusalsSoFar() []*event.Refusal {

@@ -11,8 +11,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"pgregory.net/rapid"
-
-	"github.com/postrider/postrider/event"
 )
 
 // modelLog is one partition with the broker's rules for idempotent producers.
@@ -102,7 +100,10 @@ func TestLaneProperty(t *testing.T) {
 					acked += r.Count
 				}
 			},
-			OnRefused: func(*event.Refusal, uint64) { refusals++ },
+			OnRefused: func(*Refused) Disposal {
+				refusals++
+				return Stop
+			},
 		})
 		if err != nil {
 			rt.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
 )
 
@@ -213,13 +212,8 @@ func (p *Publisher) judgeTopic(t *topic, rt *metadata.ResponseTopic) topicPresen
 		}
 		return topicUnclear
 	case j.verdict == refused:
-		if first := t.first(); first != nil {
-			m := &first.msg
-			p.refuse(refusalOf(t.name, recordMeta{commit: m.Position.Commit, index: m.Position.Index, id: m.EventID},
-				event.ReasonInvalidTopic, code.Error()), first.txn)
-			t.stop()
-		}
 		// Without a message that waits there is nothing to refuse yet.
+		p.refuseTopic(t, code)
 	}
 	return topicUnclear
 }

@@ -26,6 +26,9 @@ func (s *sender) prepare(ctx context.Context, l *lane, alone bool) *flight {
 			return nil
 		}
 	}
+	if l.topic.holding.Load() && !l.flight.headed && !s.sift(l) {
+		return nil
+	}
 	for !l.flight.headed {
 		s.compress(l)
 		if done := s.judgeSize(ctx, l, alone); done {
@@ -138,25 +141,6 @@ func (s *sender) refusedBatch(f *flight, j judgement, code kafka.Error, guilty [
 	}
 	if s.split(l, splitPoint(b.count, guilty)) {
 		l.putBack(false)
-	}
-}
-
-// refuse reports the flight's one record and stops the lane at it, in this order:
-// whoever finds events stuck has been told why. Everything before it is
-// acknowledged; what is behind it stays where it is.
-func (s *sender) refuse(l *lane, reason event.Reason, detail string) {
-	meta, err := readMeta(&cursor{buf: &l.flight.meta})
-	if err != nil {
-		detail += " (" + err.Error() + ")"
-	}
-	s.p.refuse(refusalOf(l.topic.name, meta, reason, detail), meta.txn)
-	l.stop()
-}
-
-func refusalOf(topic string, m recordMeta, reason event.Reason, detail string) *event.Refusal {
-	return &event.Refusal{
-		Reason: reason, Topic: topic, EventID: string(m.id), Detail: detail,
-		Position: event.Position{Commit: m.commit, Index: m.index},
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/segmentio/kafka-go"
 
-	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
 )
 
@@ -231,16 +230,6 @@ func (p *Publisher) fail(err error) {
 	p.alarmed.raise(alarmFatal, "")
 	p.log.Error().Err(err).Msg("publishing cannot go on")
 	p.fatal <- err
-	p.progressed()
-}
-
-// refuse reports a record that can never be published.
-func (p *Publisher) refuse(r *event.Refusal, txn uint64) {
-	p.metrics.refusals.WithLabelValues(string(r.Reason)).Inc()
-	p.alarmed.raise(alarmRefusal, "")
-	p.log.Error().Str(keyEventID, r.EventID).Str(keyTopic, r.Topic).Str("reason", string(r.Reason)).
-		Stringer("position", r.Position).Str("detail", r.Detail).Msg("event refused")
-	p.cfg.OnRefused(r, txn)
 	p.progressed()
 }
 

@@ -106,3 +106,58 @@ func appendRaw(b *buffer, r rawRecord, timestampDelta, offsetDelta int64) {
 	b.writeVarint(offsetDelta)
 	_, _ = b.Write(r.rest)
 }
+
+// content reads what is behind the deltas: key, value and headers, as slices of r.rest.
+func (r *rawRecord) content(msg *event.Message) error {
+	p := parser{rest: r.rest}
+	msg.Key, msg.Value = p.bytes(), p.bytes()
+	msg.Headers = nil
+	for n := p.varint(); n > 0 && p.err == nil; n-- {
+		name := p.bytes()
+		msg.Headers = append(msg.Headers, event.Header{Name: string(name), Value: p.bytes()})
+	}
+	return p.err
+}
+
+// key is the record's key alone, a slice of r.rest; nil is a null key.
+func (r *rawRecord) key() []byte {
+	p := parser{rest: r.rest}
+	return p.bytes()
+}
+
+// parser reads what appendRecord wrote. It stays at the first error.
+type parser struct {
+	rest []byte
+	err  error
+}
+
+func (p *parser) varint() int64 {
+	v, n := binary.Varint(p.rest)
+	if n <= 0 {
+		p.fail()
+		return 0
+	}
+	p.rest = p.rest[n:]
+	return v
+}
+
+func (p *parser) bytes() []byte {
+	n := p.varint()
+	if p.err != nil || n < 0 {
+		return nil
+	}
+	if n > int64(len(p.rest)) {
+		p.fail()
+		return nil
+	}
+	b := p.rest[:n:n]
+	p.rest = p.rest[n:]
+	return b
+}
+
+func (p *parser) fail() {
+	if p.err == nil {
+		p.err = fmt.Errorf("read own record: %d bytes are left, which do not fit", len(p.rest))
+	}
+	p.rest = nil
+}

@@ -47,6 +47,8 @@ type topic struct {
 	awaited atomic.Bool
 	// barrier mirrors state == topicBarrier for the senders.
 	barrier atomic.Bool
+	// holding mirrors len(holds) > 0 for the senders.
+	holding atomic.Bool
 
 	// mu covers the rest. It is taken before lane.mu.
 	mu     sync.Mutex
@@ -55,6 +57,7 @@ type topic struct {
 	held   []heldMessage
 	target int32 // partition count that waits at the barrier
 	next   uint32
+	holds  map[string]*hold
 
 	// Owned by the metadata loop.
 	auth   grace
@@ -73,7 +76,7 @@ type heldMessage struct {
 const heldOverhead = 256
 
 func heldSize(msg *event.Message) int64 {
-	n := heldOverhead + len(msg.EventID) + len(msg.Key) + len(msg.Value)
+	n := heldOverhead + metaSize(msg) + len(msg.Key) + len(msg.Value)
 	for i := range msg.Headers {
 		n += 48 + len(msg.Headers[i].Name) + len(msg.Headers[i].Value)
 	}
@@ -86,6 +89,7 @@ func copyMessage(msg *event.Message) event.Message {
 	m.EventID = slices.Clone(msg.EventID)
 	m.Key = cloneBytes(msg.Key)
 	m.Value = cloneBytes(msg.Value)
+	m.AggregateType, m.EventType, m.AggregateVersion = slices.Clone(msg.AggregateType), slices.Clone(msg.EventType), slices.Clone(msg.AggregateVersion)
 	m.Headers = slices.Clone(msg.Headers)
 	for i := range m.Headers {
 		m.Headers[i].Value = cloneBytes(m.Headers[i].Value)
@@ -119,8 +123,7 @@ func (t *topic) place(msg *event.Message, txn uint64) (l *lane, grown int, refus
 		t.next++
 		partition = int32(t.next % uint32(len(t.lanes)))
 	case int(partition) >= len(t.lanes):
-		return nil, 0, refusalOf(t.name, recordMeta{commit: msg.Position.Commit, index: msg.Position.Index, id: msg.EventID},
-			event.ReasonPartition, fmt.Sprintf("partition %d of a topic with %d", partition, len(t.lanes)))
+		return nil, 0, refusalOf(t.name, metaOf(msg, txn), event.ReasonPartition, fmt.Sprintf("partition %d of a topic with %d", partition, len(t.lanes)))
 	}
 	l = t.lanes[partition]
 	return l, l.add(msg, txn, t.batchLimit()), nil
@@ -165,15 +168,14 @@ func (t *topic) open(leaders []int32) {
 	refusals := t.release()
 	t.mu.Unlock()
 	t.p.cfg.OnPartitions(t.name, before, int32(len(leaders)))
-	for _, r := range refusals {
-		t.p.refuse(r.refusal, r.txn)
-		t.p.stuck.Add(1)
-		t.p.progressed()
+	for i := range refusals {
+		t.p.refuseUnplaced(t, refusals[i].refusal, &refusals[i].msg, refusals[i].txn)
 	}
 }
 
 type heldRefusal struct {
 	refusal *event.Refusal
+	msg     event.Message
 	txn     uint64
 }
 
@@ -184,7 +186,7 @@ func (t *topic) release() []heldRefusal {
 		h := &t.held[i]
 		_, grown, refusal := t.place(&h.msg, h.txn)
 		if refusal != nil {
-			refusals = append(refusals, heldRefusal{refusal, h.txn})
+			refusals = append(refusals, heldRefusal{refusal, h.msg, h.txn})
 		}
 		t.p.window.adjust(int64(grown) - h.size)
 		*h = heldMessage{}

@@ -12,10 +12,13 @@ type binding struct {
 	rel   *event.Relation
 	src   *source
 	table string
-	// err is set where the mapping does not fit; then only eventID is usable.
+	// err is set where the mapping does not fit; then only what describes a refused row
+	// is used, and of that the columns that are there.
 	err *BindError
 
 	eventID, key, payload           column
+	aggregateType, eventType        column
+	version                         column
 	timestamp, partition, tombstone column
 	headersColumn                   column
 	headers                         []boundHeader
@@ -52,10 +55,10 @@ func bind(rel *event.Relation, src *source, types *typeTable) *binding {
 	out.eventID = b.required("event_id", m.EventID)
 	out.key = b.required("key", m.Key)
 	out.payload = b.required("payload", m.Payload)
-	b.used("aggregate_type", m.AggregateType)
-	b.used("event_type", m.EventType)
-	version := b.used("aggregate_version", m.AggregateVersion)
-	b.want(&version, "aggregate_version", "an integer type", kindInt)
+	out.aggregateType = b.used("aggregate_type", m.AggregateType)
+	out.eventType = b.used("event_type", m.EventType)
+	out.version = b.used("aggregate_version", m.AggregateVersion)
+	b.want(&out.version, "aggregate_version", "an integer type", kindInt)
 	out.timestamp = b.bindTimestamp(&m.Timestamp)
 	out.partition = b.optional("partition", m.Partition, m.OnMissing)
 	b.want(&out.partition, "partition", "an integer type", kindInt)

@@ -3,6 +3,8 @@ package router
 import (
 	"fmt"
 	"regexp"
+
+	"github.com/postrider/postrider/event"
 )
 
 // problems collects what is wrong with a configuration.
@@ -15,7 +17,8 @@ func (p *problems) add(path, format string, args ...any) {
 // compileRoutes compiles a source's routes; at is the source's path, "" for none.
 func compileRoutes(s *Source, at string) (*routeTable, problems) {
 	var found problems
-	t := &routeTable{rawSlot: -1, cache: map[string]outcome{}}
+	checkEnum(&found, join(at, "on_refusal"), s.OnRefusal, OnRefusalParkAggregate, OnRefusalParkEvent, OnRefusalHalt)
+	t := &routeTable{rawSlot: -1, policy: s.OnRefusal.policy(event.ParkAggregate), cache: map[string]outcome{}}
 	routes := s.Routes
 	if len(routes) == 0 {
 		routes = []Route{{Topic: DefaultTopic}}
@@ -42,6 +45,19 @@ func compileRoutes(s *Source, at string) (*routeTable, problems) {
 	return t, found
 }
 
+// policy is the option's value, unless it is empty.
+func (o OnRefusal) policy(unset event.Policy) event.Policy {
+	switch o {
+	case OnRefusalHalt:
+		return event.Halt
+	case OnRefusalParkAggregate:
+		return event.ParkAggregate
+	case OnRefusalParkEvent:
+		return event.ParkEvent
+	}
+	return unset
+}
+
 // compileRaw finds the field whose own value becomes the topic: that of the first
 // route with a regex, else the aggregate type.
 func (t *routeTable) compileRaw(s *Source, at string) (found problems) {
@@ -62,6 +78,8 @@ func (t *routeTable) compileRaw(s *Source, at string) (found problems) {
 }
 
 func (t *routeTable) compileRoute(m *Mapping, cfg *Route, path string) (r route, found problems) {
+	checkEnum(&found, path+".on_refusal", cfg.OnRefusal, OnRefusalParkAggregate, OnRefusalParkEvent, OnRefusalHalt)
+	r.policy = cfg.OnRefusal.policy(t.policy)
 	for i := range cfg.Match {
 		c, wrong := t.compileMatch(m, &cfg.Match[i], fmt.Sprintf("%s.match[%d]", path, i))
 		r.conditions = append(r.conditions, c)

@@ -21,6 +21,9 @@ type Source struct {
 	// Routes are tried in order; the first one that applies decides. Empty: one
 	// route with the topic DefaultTopic.
 	Routes []Route
+	// OnRefusal is the policy of routes that name none, and of rows that no route
+	// takes. Default: park_aggregate.
+	OnRefusal OnRefusal
 }
 
 // DefaultTopic is the topic template of a source that has no routes.
@@ -137,6 +140,10 @@ type Route struct {
 	Regex string
 	// Replacement is the topic, in Java's syntax: $1, ${group}, \ escapes.
 	Replacement string
+
+	// OnRefusal is what happens to an event of this route that cannot be published.
+	// Default: the source's.
+	OnRefusal OnRefusal
 }
 
 // Match is one condition on one field; exactly one of Exact, Glob and Regex is

@@ -15,6 +15,9 @@ type OnMissing string
 // OnNoMatch says what happens to a row that no route applies to.
 type OnNoMatch string
 
+// OnRefusal says what happens to an event that cannot be published.
+type OnRefusal string
+
 // Unit is the unit of a bigint timestamp since 1970.
 type Unit string
 
@@ -48,6 +51,10 @@ const (
 	OnNoMatchRefuse OnNoMatch = "refuse"
 	// OnNoMatchRaw is Event Router's way: the field's own value is the topic.
 	OnNoMatchRaw OnNoMatch = "raw"
+
+	OnRefusalParkAggregate OnRefusal = "park_aggregate"
+	OnRefusalParkEvent     OnRefusal = "park_event"
+	OnRefusalHalt          OnRefusal = "halt"
 
 	UnitSeconds Unit = "s"
 	UnitMillis  Unit = "ms"

@@ -19,7 +19,8 @@ func (p problem) is() bool { return p.reason != "" }
 // Route fills msg from row. routed is false without a refusal where the row's table
 // is no source. msg and its slices are valid until the next call of the router and
 // until the row is no longer valid; Headers' backing array is reused. The refusal
-// keeps no memory of the row; after one, msg holds what was found before it.
+// keeps no memory of the row; after one, msg holds what could be found of what names
+// the event and orders it.
 func (r *Router) Route(row *event.Row, msg *event.Message) (routed bool, refusal *event.Refusal) {
 	b := r.binding(row.Relation)
 	if b == nil {
@@ -30,10 +31,7 @@ func (r *Router) Route(row *event.Row, msg *event.Message) (routed bool, refusal
 	}
 	r.begin(row, msg)
 	if p := r.fill(b, row, msg); p.is() {
-		return false, &event.Refusal{
-			Reason: p.reason, Table: b.table, Column: p.column, Topic: msg.Topic,
-			EventID: string(msg.EventID), Position: row.Position, Detail: p.detail,
-		}
+		return false, r.refuse(b, row, msg, p)
 	}
 	return true, nil
 }
@@ -69,6 +67,7 @@ func (r *Router) fill(b *binding, row *event.Row, msg *event.Message) (p problem
 	if len(row.Values) != len(b.rel.Columns) {
 		return problem{event.ReasonUndecodable, "", "the row has another number of values than the table has columns"}
 	}
+	describe(b, row, msg)
 	if b.eventID.mapped() {
 		if p = r.fillEventID(b, row, msg); p.is() {
 			return p
@@ -162,7 +161,7 @@ func (r *Router) fillTopic(b *binding, row *event.Row, msg *event.Message) probl
 	}
 	var o outcome
 	o, r.key = b.src.routes.topic(r.values, r.key)
-	msg.Topic = o.topic
+	msg.Topic, msg.OnRefusal = o.topic, o.policy
 	return problem{o.reason, o.column, o.detail}
 }
 

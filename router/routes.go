@@ -17,7 +17,9 @@ type routeTable struct {
 	// rawSlot is the field whose own value is the topic where no route applies;
 	// -1 refuses.
 	rawSlot int
-	cache   map[string]outcome
+	// policy is the source's.
+	policy event.Policy
+	cache  map[string]outcome
 }
 
 // route is one compiled Route: a template, or a pattern with a replacement.
@@ -27,11 +29,13 @@ type route struct {
 	by          int
 	pattern     *javaPattern
 	replacement replacement
+	policy      event.Policy
 }
 
 // outcome is what the routes say about one combination of values.
 type outcome struct {
 	topic  string
+	policy event.Policy
 	reason event.Reason
 	// column and detail are set with a reason.
 	column string
@@ -92,9 +96,17 @@ func (t *routeTable) remember(key string, o outcome) {
 func (t *routeTable) evaluate(values []cell) outcome {
 	for i := range t.routes {
 		if o, applies := t.routes[i].apply(t.slots, values); applies {
+			o.policy = t.routes[i].policy
 			return o
 		}
 	}
+	o := t.unmatched(values)
+	o.policy = t.policy
+	return o
+}
+
+// unmatched is the outcome where no route applies.
+func (t *routeTable) unmatched(values []cell) outcome {
 	if t.rawSlot < 0 {
 		return outcome{reason: event.ReasonNoRoute, detail: "no route applies to this row"}
 	}
