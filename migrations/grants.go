@@ -32,6 +32,7 @@ END %[3]s;
 	line("GRANT CONNECT ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
 	line("GRANT USAGE ON SCHEMA %s", Schema)
 	line("GRANT SELECT, INSERT, UPDATE ON %s.checkpoint", Schema)
+	line("GRANT SELECT, INSERT, UPDATE, DELETE ON %s.parked", Schema)
 	line("GRANT INSERT ON %s.audit", Schema)
 	line("GRANT SELECT ON %s", versionTable)
 	for _, schema := range schemas(g.Outbox) {

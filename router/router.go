@@ -13,6 +13,7 @@ type Router struct {
 	sources  map[tableName]*source
 	topics   []string
 	types    *typeTable
+	named    map[uint32]TypeName
 	bindings map[uint32]*binding
 
 	// last is the binding of the row before, which usually is the next one's too.
@@ -47,6 +48,7 @@ func New(cfg Config) (*Router, error) {
 	r := &Router{
 		sources:  map[tableName]*source{},
 		types:    newTypeTable(),
+		named:    map[uint32]TypeName{},
 		bindings: map[uint32]*binding{},
 		names:    names{},
 	}
@@ -106,7 +108,20 @@ func (r *Router) StaticTopics() []string { return slices.Clone(r.topics) }
 // base type's name under the domain's oid, and an empty schema for pg_catalog).
 // Without it a column of a domain over bytea or timestamptz is taken for text.
 // Types precede the Relation that uses them.
-func (r *Router) DefineType(oid uint32, schema, name string) { r.types.define(oid, schema, name) }
+func (r *Router) DefineType(oid uint32, schema, name string) {
+	r.types.define(oid, schema, name)
+	r.named[oid] = TypeName{schema, name}
+}
+
+// TypeName is what a Type message called a type.
+type TypeName struct{ Schema, Name string }
+
+// TypeName gives back what DefineType was told, for a row that is kept to be routed by
+// another Router.
+func (r *Router) TypeName(oid uint32) (TypeName, bool) {
+	t, ok := r.named[oid]
+	return t, ok
+}
 
 // Bind compiles the mapping for a table as rel describes it, under rel's own name.
 // It is called before the first row and again whenever the description changed.

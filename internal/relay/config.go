@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/parking"
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
@@ -32,6 +33,9 @@ type Config struct {
 	Abandon <-chan struct{}
 	// Holder names this process in the checkpoint row. Default host:pid.
 	Holder string
+
+	// Parking bounds what may be parked.
+	Parking parking.Limits
 
 	Timers Timers
 

@@ -14,6 +14,7 @@ import (
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/parking"
 	"github.com/postrider/postrider/router"
 )
 
@@ -66,6 +67,10 @@ func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row) (*doubt, er
 			// Nothing about the position: a connection that broke, or a missing grant.
 			return nil, sqlError("read the rows of", "table "+s.Schema+"."+s.Table, err)
 		}
+	}
+	// What is parked is settled, whatever became of it since.
+	if err := l.parking.do(ctx, func(store *parking.Store) error { return store.EventIDs(ctx, d.seen) }); err != nil {
+		return nil, err
 	}
 	tick, err := l.store.TakeTick(ctx)
 	if err != nil {

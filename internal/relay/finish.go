@@ -22,7 +22,14 @@ func (l *link) finish(refusal *event.Refusal) error {
 		refusal = l.endOfTransaction(ctx)
 	}
 	l.intake.close()
+	l.retrier.stop()
 	drained := l.drain(ctx)
+	if err := l.drainParked(ctx); err != nil {
+		drained = errors.Join(drained, err)
+	}
+	if err := l.retrier.settle(ctx); err != nil {
+		g.log.Warn().Err(err).Msg("parked events that were published just now could not be noted; they will be published again")
+	}
 	if refusal == nil {
 		refusal = l.refusedMeanwhile(drained)
 	}

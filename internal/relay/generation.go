@@ -59,6 +59,12 @@ type generation struct {
 	held         checkpoint.Row
 	eventsBefore uint64
 
+	// park is what is known of parked events.
+	park *parkState
+	// closing ends with the generation: it releases those who wait to park an event.
+	closing context.Context
+	stop    context.CancelFunc
+
 	// handedOn is the highest position of the stream that was handed on.
 	handedOn atomic.Uint64
 }
@@ -75,12 +81,14 @@ func newGeneration(r *Relay) (*generation, error) {
 		halts:    make(chan *event.Refusal, 1),
 		reached:  make(chan struct{}, 1),
 		acked:    make(chan struct{}, 1),
+		park:     newParkState(r.cfg.Parking),
 	}
+	g.closing, g.stop = context.WithCancel(context.Background())
 	kafka := r.cfg.Kafka
 	kafka.Log = r.cfg.Log
 	kafka.Registerer = g.registry
 	kafka.OnAck = g.acknowledged
-	kafka.OnRefused = g.refused
+	kafka.OnRefused = g.parkRefused
 	if g.publisher, err = publisher.New(kafka); err != nil {
 		return nil, configError(err)
 	}
@@ -92,6 +100,7 @@ func newGeneration(r *Relay) (*generation, error) {
 }
 
 func (g *generation) close() {
+	g.stop()
 	if err := g.publisher.Close(); err != nil {
 		g.log.Warn().Err(err).Msg("closing the publisher")
 	}
@@ -253,8 +262,12 @@ func (g *generation) unresolved() int {
 func (g *generation) acknowledged(runs []publisher.Run) {
 	n := 0
 	for _, r := range runs {
-		g.ledger.Resolve(r.Txn, r.Count)
 		n += r.Count
+		if r.Txn >= publisher.Injected {
+			g.park.retries.acknowledged(r.Txn)
+			continue
+		}
+		g.ledger.Resolve(r.Txn, r.Count)
 	}
 	g.metrics.published.Add(float64(n))
 	g.relay.state.acknowledged(n)
@@ -263,9 +276,6 @@ func (g *generation) acknowledged(runs []publisher.Run) {
 	default:
 	}
 }
-
-// refused takes a record that the broker will never accept.
-func (g *generation) refused(refusal *event.Refusal, _ uint64) { g.halt(refusal) }
 
 // halt asks the link to stop at a refused event. The first refusal counts.
 func (g *generation) halt(refusal *event.Refusal) {
@@ -279,6 +289,7 @@ func (g *generation) halt(refusal *event.Refusal) {
 // progressed notes how far the stream was handed on, and ends a run with a target.
 func (g *generation) progressed(lsn event.LSN) {
 	g.handedOn.Store(uint64(lsn))
+	g.passedParked(lsn)
 	if g.target == 0 || lsn < g.target {
 		return
 	}

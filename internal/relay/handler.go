@@ -67,23 +67,25 @@ func (h *handler) Insert(row *event.Row) error {
 	if !h.gate.Insert(row.Position.Index) {
 		return nil
 	}
+	if h.gen.park.seen(row.Position) {
+		return h.settled()
+	}
 	routed, refusal := h.gen.router.Route(row, &h.msg)
-	switch {
-	case refusal != nil:
-		return h.halt(refusal)
-	case !routed:
+	if refusal == nil && !routed {
 		h.gen.ledger.Pass()
 		h.gen.metrics.unrouted.Inc()
 		return nil
 	}
-	if !h.entered {
-		if err := h.room(); err != nil {
-			return err
-		}
-		if err := h.intake.enter(); err != nil {
-			return err
-		}
-		h.entered = true
+	if err := h.enter(); err != nil {
+		return err
+	}
+	if refusal != nil {
+		return h.refused(row, refusal)
+	}
+	if held, full, err := h.parkHeld(); err != nil || full != nil {
+		return h.haltOr(full, err)
+	} else if held {
+		return nil
 	}
 	h.gen.ledger.Add()
 	if err := h.gen.publisher.Append(h.ctx, &h.msg, h.gate.Txn()); err != nil {
@@ -94,6 +96,43 @@ func (h *handler) Insert(row *event.Row) error {
 		h.gen.doubt.seen(h.msg.EventID)
 	}
 	return nil
+}
+
+// enter lets the first event of a transaction in.
+func (h *handler) enter() error {
+	if h.entered {
+		return nil
+	}
+	if err := h.room(); err != nil {
+		return err
+	}
+	if err := h.intake.enter(); err != nil {
+		return err
+	}
+	h.entered = true
+	return nil
+}
+
+// settled counts an event that was parked by an earlier run, whatever became of it since.
+func (h *handler) settled() error {
+	if err := h.enter(); err != nil {
+		return err
+	}
+	h.gen.ledger.Add()
+	h.gen.ledger.Resolve(h.gate.Txn(), 1)
+	return nil
+}
+
+// refused parks the row, or halts at it.
+func (h *handler) refused(row *event.Row, refusal *event.Refusal) error {
+	return h.haltOr(h.parkRow(row, refusal))
+}
+
+func (h *handler) haltOr(refusal *event.Refusal, err error) error {
+	if err != nil || refusal == nil {
+		return err
+	}
+	return h.halt(refusal)
 }
 
 // crowdedLook is how often a crowded ledger is looked at.

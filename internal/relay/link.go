@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/parking"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -29,6 +30,8 @@ type link struct {
 	slot    replication.SlotInfo
 	intake  *intake
 	keeper  *keeper
+	retrier *retrier
+	parking *parkSession
 	roots   *rootFinder
 
 	ctx    context.Context
@@ -78,6 +81,7 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if err := l.inTime(ctx, func(ctx context.Context) error { sys, err = l.takeSlot(ctx); return err }); err != nil {
 		return nil, err
 	}
+	l.parking = &parkSession{link: l, sys: sys}
 	if err := l.findPosition(ctx, sys); err != nil {
 		return nil, err
 	}
@@ -85,7 +89,13 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if err := l.inTime(ctx, l.roots.learn); err != nil {
 		return nil, err
 	}
-	l.watch, err = replication.ConnectSQL(ctx, g.cfg.Replication.ConnString, "postrider "+g.cfg.Publisher+" (shutdown watch)")
+	if l.watch, err = replication.ConnectSQL(ctx, g.cfg.Replication.ConnString, "postrider "+g.cfg.Publisher+" (shutdown watch)"); err != nil {
+		return nil, err
+	}
+	if _, err := l.watch.Exec(ctx, "LISTEN "+parking.Channel); err != nil {
+		return nil, sqlError("listen for", "commands about parked events", err)
+	}
+	l.retrier, err = newRetrier(l)
 	return l, err
 }
 
@@ -130,6 +140,10 @@ func (l *link) sameServer(ctx context.Context, sys checkpoint.System) error {
 	if other == sys {
 		return nil
 	}
+	return otherServer(sys, other)
+}
+
+func otherServer(sys, other checkpoint.System) error {
 	return &operr.Error{
 		Class: operr.Postgres, Transient: true, Op: "compare the two sessions",
 		Err:  fmt.Errorf("the replication session is on system %s timeline %d, the SQL session on system %s timeline %d", sys.ID, sys.Timeline, other.ID, other.Timeline),
@@ -151,6 +165,7 @@ func (l *link) close() {
 	} else if l.session != nil {
 		l.session.Close(ctx)
 	}
+	l.parking.close(ctx)
 	for _, conn := range []*pgx.Conn{l.watch, l.sqlConn()} {
 		if conn != nil {
 			_ = conn.Close(ctx)

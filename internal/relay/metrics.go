@@ -22,6 +22,7 @@ type metrics struct {
 	generations   prometheus.Counter
 	ignoredOps    *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
+	parked        *prometheus.CounterVec
 	storedLSN     prometheus.Gauge
 	confirmedLSN  prometheus.Gauge
 	restartLSN    prometheus.Gauge
@@ -55,6 +56,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.generations = counter("generations_total", "Times that the relay began anew from the stored position.")
 	m.ignoredOps = vec("ignored_total", "Changes that publish nothing, by operation.", "op")
 	m.refusals = vec("refused_total", "Events that could not be published, by reason.", "reason")
+	m.parked = vec("parked_total", "Events that were parked and are durable, by reason; held ones stand behind another of their key.", "reason")
 	m.storedLSN = gauge("stored_lsn", "The durable position, as a byte position in the WAL.")
 	m.confirmedLSN = gauge("confirmed_lsn", "What was last reported to the slot, as a byte position in the WAL.")
 	m.restartLSN = gauge("restart_lsn", "Where the slot would begin to read again, as a byte position in the WAL.")
@@ -68,7 +70,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Namespace: "postrider", Name: "unconfirmed_events", Help: "Events that were received and are not resolved.",
 	}, m.unconfirmedEvents)
 	if reg != nil {
-		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals,
+		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked,
 			m.storedLSN, m.confirmedLSN, m.restartLSN, m.heldBytes, m.safeBytes, m.walStatus, m.oldestSeconds, m.unconfirmed)
 	}
 	return m

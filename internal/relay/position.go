@@ -84,6 +84,9 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 	case g.cfg.Until.Now && g.target == 0:
 		g.target = tick.LSN
 	}
+	if err := l.loadParked(ctx, start.Skip); err != nil {
+		return err
+	}
 	g.setRow(row)
 	g.eventsBefore = row.Events
 	g.from = slot.Confirmed

@@ -21,6 +21,8 @@ func (l *link) serve(ctx context.Context) error {
 	g.publisher.Thaw()
 	l.launch(l.runStream)
 	l.launch(l.keeper.run)
+	l.launch(l.parkEvents)
+	l.launch(l.retrier.run)
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)
@@ -85,6 +87,7 @@ func (l *link) watchShutdown(ctx context.Context) error {
 		_, err := l.watch.WaitForNotification(ctx)
 		switch {
 		case err == nil:
+			l.gen.park.retries.ask()
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the link was given up; the error is its echo
 		case isShutdown(err):

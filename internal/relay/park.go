@@ -1,0 +1,277 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/publisher"
+)
+
+// parkState is what a generation knows of parked events. It outlives links.
+type parkState struct {
+	held  *parking.Held
+	queue *parkQueue
+	// known are the positions with a row that the stream has still to pass; it belongs
+	// to the stream's goroutine.
+	known   []event.Position
+	retries *retries
+
+	// mu covers behind: durable events whose row a promotion could still undo (rule 6).
+	mu     sync.Mutex
+	behind []parkedBehind
+}
+
+// parkedBehind are events that count when the stream has passed a position.
+type parkedBehind struct {
+	lsn   event.LSN
+	items []parkItem
+}
+
+func newParkState(limits parking.Limits) *parkState {
+	return &parkState{held: parking.NewHeld(limits), queue: newParkQueue(), retries: newRetries()}
+}
+
+// seen says that an event has a row from before. Positions are asked in rising order.
+func (p *parkState) seen(at event.Position) bool {
+	for len(p.known) > 0 {
+		first := p.known[0]
+		if first.Commit > at.Commit || first.Commit == at.Commit && first.Index > at.Index {
+			return false
+		}
+		p.known = p.known[1:]
+		if first.Commit == at.Commit && first.Index == at.Index {
+			return true
+		}
+	}
+	p.known = nil
+	return false
+}
+
+// fate is what the policy makes of a refused event.
+type fate int
+
+const (
+	fateHalt fate = iota
+	fateSingle
+	fateUnit
+)
+
+// fateOf applies a route's policy. Where an event has an order that nobody can tell,
+// parking it would let later ones of its key pass unnoticed: under park_aggregate that
+// halts.
+func fateOf(r *event.Refusal, key []byte) fate {
+	switch {
+	case r.Policy == event.Halt:
+		return fateHalt
+	case r.Policy == event.ParkEvent, r.Order == event.OrderNone:
+		return fateSingle
+	case r.Order == event.OrderUnknown || key == nil:
+		return fateHalt
+	}
+	return fateUnit
+}
+
+// count takes a refused event into the accounts, before anything behind it can pass.
+func (p *parkState) count(f fate, e *parking.Event) parking.Verdict {
+	if f == fateSingle {
+		return p.held.Single()
+	}
+	u := parking.UnitOf(e.Message.Topic, e.Message.Key)
+	e.Unit = &u
+	return p.held.Begin(u, e.Message.Position)
+}
+
+// uncount takes it out again: it could not be handed over.
+func (p *parkState) uncount(e *parking.Event) {
+	if e.Unit == nil {
+		p.held.LeaveSingle(1)
+		return
+	}
+	p.held.Leave(*e.Unit, 1, func() {})
+}
+
+// errFull words a limit.
+func (g *generation) fullRefusal(r *event.Refusal) *event.Refusal {
+	units, events := g.park.held.Size()
+	full := *r
+	full.Detail = fmt.Sprintf("%s; it is not parked, since %d events of %d keys are, which is the limit", r.Detail, events, units)
+	return &full
+}
+
+// parkRefused parks an event that the publisher gave back, or halts at it. It may block
+// while the store cannot be written.
+func (g *generation) parkRefused(r *publisher.Refused) publisher.Disposal {
+	if r.Txn >= publisher.Injected {
+		return g.park.retries.refused(r)
+	}
+	e := &parking.Event{Message: r.Message, Reason: r.Refusal.Reason, Error: r.Refusal.Detail, Attempts: 1}
+	f := fateOf(r.Refusal, r.Message.Key)
+	if r.Refusal.Reason == event.ReasonHeld {
+		f, e.Attempts = fateUnit, 0
+	}
+	if f == fateHalt {
+		g.halt(r.Refusal)
+		return publisher.Stop
+	}
+	if g.park.count(f, e) == parking.Full {
+		g.halt(g.fullRefusal(r.Refusal))
+		return publisher.Stop
+	}
+	item := parkItem{event: e, txn: r.Txn, follow: e.Reason == event.ReasonHeld}
+	if !item.follow {
+		g.metrics.refused(e.Reason)
+	}
+	if g.park.queue.put(g.closing, item) != nil {
+		g.park.uncount(e)
+		return publisher.Stop
+	}
+	if f == fateUnit {
+		return publisher.TakenWithKey
+	}
+	return publisher.Taken
+}
+
+// parked is called when events are durable, and the positions after them were read
+// where a promotion could undo them; 0 where none can.
+func (g *generation) parked(items []parkItem, after event.LSN) {
+	if after > 0 {
+		g.park.mu.Lock()
+		g.park.behind = append(g.park.behind, parkedBehind{after, append([]parkItem(nil), items...)})
+		g.park.mu.Unlock()
+		g.passedParked(event.LSN(g.handedOn.Load()))
+	} else {
+		g.resolveParked(items)
+	}
+	for _, item := range items {
+		g.metrics.parked.WithLabelValues(string(item.event.Reason)).Inc()
+		switch u := item.event.Unit; {
+		case u != nil && item.follow:
+			g.park.retries.follow(*u)
+		case u != nil:
+			g.park.retries.joined(*u)
+		}
+	}
+}
+
+// passedParked resolves what the stream has now passed.
+func (g *generation) passedParked(lsn event.LSN) {
+	g.park.mu.Lock()
+	n := 0
+	for n < len(g.park.behind) && g.park.behind[n].lsn <= lsn {
+		n++
+	}
+	passed := g.park.behind[:n]
+	g.park.behind = g.park.behind[n:]
+	g.park.mu.Unlock()
+	for _, b := range passed {
+		g.resolveParked(b.items)
+	}
+}
+
+func (g *generation) resolveParked(items []parkItem) {
+	for _, item := range items {
+		g.ledger.Resolve(item.txn, 1)
+	}
+	hint(g.acked)
+}
+
+// parkRow parks a row that the router refused. done says that the event was dealt
+// with; else the pipeline is to halt at the refusal that comes back.
+func (h *handler) parkRow(row *event.Row, refusal *event.Refusal) (halt *event.Refusal, err error) {
+	f := fateOf(refusal, h.msg.Key)
+	if f == fateHalt {
+		return refusal, nil
+	}
+	e := &parking.Event{
+		Message: parking.CopyMessage(&h.msg), Row: h.keepRow(row), CommitTime: row.CommitTime,
+		Reason: refusal.Reason, Error: refusal.Detail, Attempts: 1, SourceTable: refusal.Table,
+	}
+	if refusal.Column != "" {
+		e.Error = fmt.Sprintf("column %s: %s", refusal.Column, refusal.Detail)
+	}
+	if h.gen.park.count(f, e) == parking.Full {
+		return h.gen.fullRefusal(refusal), nil
+	}
+	h.gen.metrics.refused(refusal.Reason)
+	h.gen.log.Error().Str("event_id", refusal.EventID).Str("reason", string(refusal.Reason)).Stringer("position", refusal.Position).
+		Str("table", refusal.Table).Str("column", refusal.Column).Str("detail", refusal.Detail).Stringer("on_refusal", refusal.Policy).Msg("event refused; parking it")
+	return nil, h.parkEvent(e)
+}
+
+// keepRow copies a row with all that is needed to route it again.
+func (h *handler) keepRow(row *event.Row) *parking.Row {
+	kept := parking.CopyRow(row)
+	kept.AsSchema, kept.AsTable, _ = h.roots.source(row.Relation)
+	for _, c := range kept.Columns {
+		if t, ok := h.gen.router.TypeName(c.Type); ok {
+			kept.Types[c.Type] = parking.Type{Schema: t.Schema, Name: t.Name}
+		}
+	}
+	return kept
+}
+
+// parkHeld parks the routed event if an event of its unit is parked before it.
+func (h *handler) parkHeld() (held bool, halt *event.Refusal, err error) {
+	p := h.gen.park
+	if p.held.Empty() || h.msg.Key == nil {
+		return false, nil, nil
+	}
+	u := parking.UnitOf(h.msg.Topic, h.msg.Key)
+	switch p.held.Arrive(u, h.msg.Position) {
+	case parking.Flow:
+		return false, nil, nil
+	case parking.Full:
+		return true, h.gen.fullRefusal(&event.Refusal{
+			Reason: event.ReasonHeld, Topic: h.msg.Topic, EventID: string(h.msg.EventID), Position: h.msg.Position,
+			Detail: "it stands behind a parked event of its key",
+		}), nil
+	}
+	return true, nil, h.parkEvent(&parking.Event{Message: parking.CopyMessage(&h.msg), Unit: &u, Reason: event.ReasonHeld})
+}
+
+// parkEvent hands an event that is counted to the writer. While the store cannot be
+// written the queue fills, and this waits.
+func (h *handler) parkEvent(e *parking.Event) error {
+	h.gen.ledger.Add()
+	if err := h.gen.park.queue.put(h.ctx, parkItem{event: e, txn: h.gate.Txn()}); err != nil {
+		h.gen.ledger.Retract()
+		h.gen.park.uncount(e)
+		return fmt.Errorf("park the event at %s: %w", e.Message.Position, err)
+	}
+	if h.gen.doubt != nil && e.Message.EventID != nil {
+		h.gen.doubt.seen(e.Message.EventID)
+	}
+	return nil
+}
+
+// loadParked reads what is parked, before the first event is routed.
+func (l *link) loadParked(ctx context.Context, from event.LSN) error {
+	ctx, cancel := context.WithTimeout(ctx, parkLoadTimeout)
+	defer cancel()
+	var loaded parking.Loaded
+	err := l.parking.do(ctx, func(store *parking.Store) (err error) {
+		loaded, err = store.Load(ctx, from)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p := l.gen.park
+	p.held.Load(loaded.Units, loaded.Singles)
+	p.known = loaded.Known
+	for _, u := range loaded.Unblocked {
+		p.retries.follow(u)
+	}
+	p.retries.ask()
+	if units, events := p.held.Size(); events > 0 {
+		l.gen.log.Warn().Int("held_keys", units).Int("parked_events", events).Msg("events are parked; later ones of their keys wait behind them")
+	}
+	return nil
+}
+
+// parkLoadTimeout bounds the reading of a million rows.
+const parkLoadTimeout = 2 * time.Minute

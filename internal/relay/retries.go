@@ -1,0 +1,222 @@
+package relay
+
+import (
+	"sync"
+
+	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/publisher"
+)
+
+// retries is what is on its way of parked events. It outlives links, as the lanes do.
+type retries struct {
+	// wake is a hint to the retrier.
+	wake chan struct{}
+
+	// mu covers the rest.
+	mu sync.Mutex
+	// asked: commands may have changed rows.
+	asked bool
+	// following are units that are being worked off; what joins them is taken up too.
+	following map[parking.Unit]*retryUnit
+	// flights are claimed events by row.
+	flights  map[int64]*retryFlight
+	acked    []int64
+	returned []parking.Return
+}
+
+// retryUnit is a unit that is being worked off.
+type retryUnit struct {
+	unit parking.Unit
+	// flying events of it are claimed and not settled.
+	flying int
+	// due: there may be something to claim.
+	due bool
+	// refused: one of its flights came back.
+	refused bool
+}
+
+// retryFlight is a claimed event. unit is nil where it holds nothing.
+type retryFlight struct {
+	unit  *retryUnit
+	topic string
+	key   []byte
+	// toTopic and toKey are where it was routed anew.
+	toTopic string
+	toKey   []byte
+}
+
+func newRetries() *retries {
+	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}}
+}
+
+// ask says that a command may have asked for something.
+func (r *retries) ask() {
+	r.mu.Lock()
+	r.asked = true
+	r.mu.Unlock()
+	hint(r.wake)
+}
+
+// follow takes a unit up.
+func (r *retries) follow(u parking.Unit) {
+	r.mu.Lock()
+	if f := r.following[u]; f != nil {
+		f.due = true
+	} else {
+		r.following[u] = &retryUnit{unit: u, due: true}
+	}
+	r.mu.Unlock()
+	hint(r.wake)
+}
+
+// joined says that an event of the unit became durable behind others.
+func (r *retries) joined(u parking.Unit) {
+	r.mu.Lock()
+	f := r.following[u]
+	if f != nil {
+		f.due = true
+	}
+	r.mu.Unlock()
+	if f != nil {
+		hint(r.wake)
+	}
+}
+
+// acknowledged takes runs of injected events.
+func (r *retries) acknowledged(txn uint64) {
+	r.mu.Lock()
+	r.acked = append(r.acked, int64(txn&^publisher.Injected))
+	r.mu.Unlock()
+	hint(r.wake)
+}
+
+// refused takes an injected event that came back.
+func (r *retries) refused(back *publisher.Refused) publisher.Disposal {
+	id := int64(back.Txn &^ publisher.Injected)
+	ret := parking.Return{ID: id, Reason: back.Refusal.Reason, Error: back.Refusal.Detail}
+	if ret.Reason == event.ReasonHeld {
+		ret = parking.Return{ID: id}
+	}
+	r.mu.Lock()
+	r.returned = append(r.returned, ret)
+	flight := r.flights[id]
+	r.mu.Unlock()
+	hint(r.wake)
+	if flight != nil && flight.unit != nil {
+		return publisher.TakenWithKey
+	}
+	return publisher.Taken
+}
+
+// comeBack takes claimed events that were not handed over.
+func (r *retries) comeBack(rets ...parking.Return) {
+	r.mu.Lock()
+	r.returned = append(r.returned, rets...)
+	r.mu.Unlock()
+	hint(r.wake)
+}
+
+// take gives what has come back, and whether to look for requests.
+func (r *retries) take() (acked []int64, returned []parking.Return, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	acked, returned, asked = r.acked, r.returned, r.asked
+	r.acked, r.returned, r.asked = nil, nil, false
+	return acked, returned, asked
+}
+
+// putBack is take undone: the store could not be written.
+func (r *retries) putBack(acked []int64, returned []parking.Return, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.acked, r.returned, r.asked = append(acked, r.acked...), append(returned, r.returned...), r.asked || asked
+}
+
+// flying is the number of events on their way.
+func (r *retries) flying() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.flights)
+}
+
+// due gives up to n units with something to claim and nothing on its way.
+func (r *retries) due(n int) []parking.Unit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var units []parking.Unit
+	for u, f := range r.following {
+		if len(units) == n {
+			break
+		}
+		if f.due && f.flying == 0 {
+			f.due = false
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
+// again makes units due whose claim failed.
+func (r *retries) again(units []parking.Unit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, u := range units {
+		if f := r.following[u]; f != nil {
+			f.due = true
+		}
+	}
+}
+
+// launch notes claimed events, before the first is handed over.
+func (r *retries) launch(events []*parking.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range events {
+		flight := &retryFlight{topic: e.Message.Topic, key: e.Message.Key}
+		if e.Unit != nil {
+			u := r.following[*e.Unit]
+			if u == nil {
+				u = &retryUnit{unit: *e.Unit}
+				r.following[*e.Unit] = u
+			}
+			u.flying++
+			flight.unit = u
+		}
+		r.flights[e.ID] = flight
+	}
+}
+
+// blocked stops following units at which somebody has to look.
+func (r *retries) blocked(units map[parking.Unit]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u := range units {
+		if f := r.following[u]; f != nil && f.flying == 0 {
+			delete(r.following, u)
+		}
+	}
+}
+
+// land takes flights away that were noted in the store.
+func (r *retries) land(ids ...int64) []*retryFlight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var flights []*retryFlight
+	for _, id := range ids {
+		if f := r.flights[id]; f != nil {
+			delete(r.flights, id)
+			flights = append(flights, f)
+		}
+	}
+	return flights
+}
+
+// routedTo notes where a flight was routed anew.
+func (r *retries) routedTo(id int64, topic string, key []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.flights[id]; f != nil {
+		f.toTopic, f.toKey = topic, key
+	}
+}

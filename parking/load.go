@@ -1,0 +1,144 @@
+package parking
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/event"
+)
+
+// Loaded is what a start must know of the store before it routes the first event.
+type Loaded struct {
+	Units []HeldUnit
+	// Singles is the number of outstanding events that hold nothing.
+	Singles int
+	// Known are the positions at or after the given one that have a row, in order: what
+	// was parked, published or discarded already.
+	Known []event.Position
+	// Unblocked are units whose first event waits for nobody: they can go on at once.
+	Unblocked []Unit
+}
+
+// Load reads it, and takes back what an earlier run was publishing. from is where the
+// stream begins.
+func (s *Store) Load(ctx context.Context, from event.LSN) (Loaded, error) {
+	var l Loaded
+	err := s.write(ctx, "load parked events", func(ctx context.Context, tx pgx.Tx) error {
+		l = Loaded{}
+		if err := s.takeBack(ctx, tx); err != nil {
+			return err
+		}
+		if err := s.adopt(ctx, tx); err != nil {
+			return err
+		}
+		if err := s.loadUnits(ctx, tx, &l); err != nil {
+			return err
+		}
+		return s.loadKnown(ctx, tx, from, &l)
+	})
+	return l, err
+}
+
+func (s *Store) takeBack(ctx context.Context, tx pgx.Tx) error {
+	tag, err := tx.Exec(ctx, `UPDATE postrider.parked SET state = 'retry' WHERE publisher = $1 AND state = 'publishing'`, s.cfg.Publisher)
+	if err != nil {
+		return err
+	}
+	// Nobody counts discarded ones any more.
+	if _, err := tx.Exec(ctx, `UPDATE postrider.parked SET noted = true WHERE publisher = $1 AND state = 'discarded' AND NOT noted`, s.cfg.Publisher); err != nil {
+		return err
+	}
+	if n := tag.RowsAffected(); n > 0 {
+		return s.audit(ctx, tx, "parked.take_back", map[string]any{"events": n})
+	}
+	return nil
+}
+
+// adopt takes over what was parked in another system, from which the database was
+// moved: positions of one mean nothing in the other. The events come before all of this
+// one, in their order.
+func (s *Store) adopt(ctx context.Context, tx pgx.Tx) error {
+	tag, err := tx.Exec(ctx, `
+		WITH foreign_rows AS (
+		  SELECT id, row_number() OVER (ORDER BY parked_at, commit_lsn, event_index) AS nr
+		  FROM postrider.parked WHERE publisher = $1 AND system_id <> $2 AND state IN ('parked', 'retry'))
+		UPDATE postrider.parked p SET system_id = $2, timeline = $3, slot = $4, commit_lsn = '0/0',
+		  event_index = f.nr + (SELECT coalesce(max(event_index), 0) FROM postrider.parked WHERE publisher = $1 AND system_id = $2 AND commit_lsn = '0/0')
+		FROM foreign_rows f WHERE f.id = p.id`, s.cfg.Publisher, s.cfg.SystemID, s.cfg.Timeline, s.cfg.Slot)
+	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	return s.audit(ctx, tx, "parked.adopt", map[string]any{"events": tag.RowsAffected(), "system_id": s.cfg.SystemID})
+}
+
+func (s *Store) loadUnits(ctx context.Context, tx pgx.Tx, l *Loaded) error {
+	rows, err := tx.Query(ctx, `
+		SELECT DISTINCT ON (unit) unit, commit_lsn::text, event_index, count(*) OVER (PARTITION BY unit), state = 'retry' OR reason = 'held'
+		FROM postrider.parked
+		WHERE publisher = $1 AND state IN ('parked', 'retry', 'publishing') AND unit IS NOT NULL
+		ORDER BY unit, commit_lsn, event_index`, s.cfg.Publisher)
+	if err != nil {
+		return err
+	}
+	var (
+		unit  []byte
+		lsn   string
+		index int64
+		n     int64
+		free  bool
+	)
+	_, err = pgx.ForEachRow(rows, []any{&unit, &lsn, &index, &n, &free}, func() error {
+		commit, err := event.ParseLSN(lsn)
+		if err != nil {
+			return err
+		}
+		u := HeldUnit{Unit: Unit(unit), First: event.Position{Commit: commit, Index: uint64(index)}, Events: int(n)}
+		l.Units = append(l.Units, u)
+		if free {
+			l.Unblocked = append(l.Unblocked, u.Unit)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return tx.QueryRow(ctx, `SELECT count(*) FROM postrider.parked
+		WHERE publisher = $1 AND state IN ('parked', 'retry', 'publishing') AND unit IS NULL`, s.cfg.Publisher).Scan(&l.Singles)
+}
+
+func (s *Store) loadKnown(ctx context.Context, tx pgx.Tx, from event.LSN, l *Loaded) error {
+	rows, err := tx.Query(ctx, `SELECT commit_lsn::text, event_index FROM postrider.parked
+		WHERE publisher = $1 AND system_id = $2 AND commit_lsn >= $3::text::pg_lsn ORDER BY commit_lsn, event_index`,
+		s.cfg.Publisher, s.cfg.SystemID, from.String())
+	if err != nil {
+		return err
+	}
+	var (
+		lsn   string
+		index int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&lsn, &index}, func() error {
+		commit, err := event.ParseLSN(lsn)
+		l.Known = append(l.Known, event.Position{Commit: commit, Index: uint64(index)})
+		return err
+	})
+	return err
+}
+
+// EventIDs gives the ids of all events that have a row: a doubtful start counts them
+// as settled (rule 4).
+func (s *Store) EventIDs(ctx context.Context, seen func(id []byte)) error {
+	return s.tx(ctx, "read the ids of parked events", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT event_id FROM postrider.parked WHERE publisher = $1 AND event_id IS NOT NULL`, s.cfg.Publisher)
+		if err != nil {
+			return err
+		}
+		var id string
+		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+			seen([]byte(id))
+			return nil
+		})
+		return err
+	})
+}
