@@ -63,3 +63,13 @@ type Job struct {
 	// LogFile is where rig.Start sends stdout and stderr; it is kept if the step fails.
 	LogFile string
 }
+
+// OwnTable is implemented by a FromTable contender that does not read Job.Table: its outbox has a layout of its own.
+type OwnTable interface {
+	// Fill makes the contender's table, whose name begins with Job.Table, and copies Job.Table's rows into it in commit
+	// order. It is called before Start and is no part of what is measured; the table may be empty (latency, idle).
+	Fill(ctx context.Context, job Job) error
+	// InsertSQL is the statement with which its application writes one event, in place of an INSERT into Job.Table. Its
+	// parameters are $1 event_id, $2 aggregate_type, $3 aggregate_id, $4 event_type, $5 payload (as text).
+	InsertSQL(job Job) string
+}
