@@ -32,10 +32,9 @@ type Contender interface {
 type Source string
 
 const (
-	// FromSlot is a replication slot (Job.Slot, Job.Publication).
+	// FromSlot is a replication slot: Job.Slot and Job.Publication. Rows come into Job.Table.
 	FromSlot Source = "slot"
-	// FromTable is the table itself (Job.Table). It may delete or update rows, and add a table of its own, whose name
-	// begins with Job.Table, to keep its place.
+	// FromTable is the table Job.Table, or what OwnTable makes of it.
 	FromTable Source = "table"
 )
 
@@ -45,9 +44,10 @@ type Job struct {
 	// Name is unique in a run, of a-z 0-9 and _: for names of processes, publishers, connectors and groups.
 	Name string
 
-	// Table has the product's default layout, in the schema public of the database of Rig.DSN: event_id uuid, aggregate_type,
-	// aggregate_id text, aggregate_version bigint (the commit order within a key), event_type text, payload jsonb,
-	// headers jsonb (null), occurred_at timestamptz.
+	// Table has the product's default layout and lies in the schema public of the database of Rig.DSN: event_id uuid,
+	// aggregate_type, aggregate_id text, aggregate_version bigint (the commit order within a key; null where rows are written
+	// at a rate), event_type text, payload jsonb, headers jsonb (null), occurred_at timestamptz. For an OwnTable it is a view
+	// of the rows to copy.
 	Table       string
 	Slot        string
 	Publication string
@@ -67,7 +67,7 @@ type Job struct {
 // OwnTable is implemented by a FromTable contender that does not read Job.Table: its outbox has a layout of its own.
 type OwnTable interface {
 	// Fill makes the contender's table, whose name begins with Job.Table, and copies Job.Table's rows into it in commit
-	// order. It is called before Start and is no part of what is measured; the table may be empty (latency, idle).
+	// order, that of aggregate_version. It is called before Start and is no part of what is measured; the table may be empty (latency, idle).
 	Fill(ctx context.Context, job Job) error
 	// InsertSQL is the statement with which its application writes one event, in place of an INSERT into Job.Table. Its
 	// parameters are $1 event_id, $2 aggregate_type, $3 aggregate_id, $4 event_type, $5 payload (as text).
