@@ -8,9 +8,10 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/postrider/postrider/bench/result"
 )
 
 // Command says how a child is started.
@@ -36,9 +37,6 @@ type Process struct {
 	// err and usage are to be read after done.
 	err   error
 	usage syscall.Rusage
-
-	mu   sync.Mutex
-	last Sample
 }
 
 // Start starts a child in a process group of its own, so that Ctrl-C reaches us first. The goroutine keeps its thread: the
@@ -87,6 +85,13 @@ func (p *Process) Err() error {
 	}
 	return fmt.Errorf("%w\n%s", p.err, p.LogTail())
 }
+
+// CPU is what the child has used in its whole life; to be asked after Done.
+func (p *Process) CPU() result.CPU {
+	return result.CPU{User: seconds(p.usage.Utime), System: seconds(p.usage.Stime)}
+}
+
+func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
 // LogTail is the end of the child's output.
 func (p *Process) LogTail() string { return tail(p.logFile, 3000) }
