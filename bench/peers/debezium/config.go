@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// HeapMB is -Xmx of the worker, in MiB. 1 GiB is what Connect's own start script gives at least; half of it makes
-// neither variant faster.
-const HeapMB = 1024
+// JVM are the options of Connect's own start script, with half the heap: neither variant uses more.
+const JVM = "-Xms256m -Xmx1g -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 -XX:+ExplicitGCInvokesConcurrent"
 
 // Options are one worker with one connector.
 type Options struct {
@@ -34,8 +33,6 @@ type Options struct {
 	Brokers []string
 	Topic   string
 
-	// RESTPort is the worker's REST listener on the loopback address; Connect does not run without one.
-	RESTPort int
 	// Tuned is the variant with short polls and large batches.
 	Tuned bool
 }
@@ -43,7 +40,7 @@ type Options struct {
 //go:embed log4j2.xml
 var logConfig []byte
 
-// Write makes the files of o.Dir and returns java's arguments after those of the JVM's own choice.
+// Write makes the files of o.Dir and returns java's arguments.
 func Write(o Options, jars string) (args []string, err error) {
 	worker, connector, logs := filepath.Join(o.Dir, "worker.properties"),
 		filepath.Join(o.Dir, "connector.properties"), filepath.Join(o.Dir, "log4j2.xml")
@@ -54,12 +51,10 @@ func Write(o Options, jars string) (args []string, err error) {
 			return nil, err
 		}
 	}
-	return []string{
-		"-Xmx" + strconv.Itoa(HeapMB) + "m",
-		"-Dlog4j2.configurationFile=" + logs,
+	return append(strings.Fields(JVM),
+		"-Dlog4j2.configurationFile="+logs,
 		"-cp", filepath.Join(jars, "*"),
-		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector,
-	}, nil
+		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector), nil
 }
 
 // Worker are the properties of the Connect worker. StringConverter keeps the text of the payload as it is.
@@ -69,7 +64,8 @@ func (o Options) Worker() map[string]string {
 		"key.converter":                "org.apache.kafka.connect.storage.StringConverter",
 		"value.converter":              "org.apache.kafka.connect.storage.StringConverter",
 		"offset.storage.file.filename": filepath.Join(o.Dir, "offsets"),
-		"listeners":                    fmt.Sprintf("http://127.0.0.1:%d", o.RESTPort),
+		// Connect does not run without a REST listener; nobody calls it. 0 is any free port.
+		"listeners": "http://127.0.0.1:0",
 		// All classes are on one class path, so there is nothing to scan a plugin folder for.
 		"plugin.discovery": "service_load",
 	}
@@ -122,6 +118,11 @@ var tuned = map[string]string{
 	"producer.override.linger.ms":        "5",
 	"producer.override.buffer.memory":    "134217728",
 	"producer.override.compression.type": "none",
+}
+
+// TunedText names what the tuned variant sets.
+func TunedText() string {
+	return strings.ReplaceAll(strings.TrimSpace(string(properties(tuned))), "\n", " ")
 }
 
 // properties is Java's format. No value here has a character that it would escape, but for backslashes.

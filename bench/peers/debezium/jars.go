@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/postrider/postrider/internal/devstack"
@@ -28,8 +30,10 @@ var ErrNoJava = errors.New("debezium needs Java 17 or newer, and Maven to fetch 
 //go:embed pom.xml
 var pom []byte
 
-// Java is the runtime: JAVA_HOME's, else the PATH's.
-func Java() (string, error) {
+var javaVersion = regexp.MustCompile(`version "(\d+)`)
+
+// Java is the runtime: JAVA_HOME's, else the PATH's. It must be new enough for Debezium.
+func Java(ctx context.Context) (string, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java = filepath.Join(home, "bin", "java")
@@ -37,6 +41,17 @@ func Java() (string, error) {
 	path, err := exec.LookPath(java)
 	if err != nil {
 		return "", fmt.Errorf("%w: no java on the PATH", ErrNoJava)
+	}
+	out, err := exec.CommandContext(ctx, path, "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s -version: %w", ErrNoJava, path, err)
+	}
+	m := javaVersion.FindSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("%w: %s tells no version", ErrNoJava, path)
+	}
+	if n, _ := strconv.Atoi(string(m[1])); n < 17 {
+		return "", fmt.Errorf("%w: %s is version %d", ErrNoJava, path, n)
 	}
 	return path, nil
 }

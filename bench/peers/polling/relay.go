@@ -17,6 +17,7 @@ import (
 // is lost.
 type Config struct {
 	DSN     string
+	Table   string
 	Brokers []string
 	Topic   string
 	// Batch is the number of rows of a poll and of a Kafka batch. 0 means 1,000.
@@ -115,14 +116,14 @@ func (r *relay) pass(ctx context.Context) (int, error) {
 	if r.Delete {
 		mark = deleteDispatched
 	}
-	if _, err := tx.Exec(ctx, mark, ids); err != nil {
+	if _, err := tx.Exec(ctx, expand(mark, r.Table, ""), ids); err != nil {
 		return 0, err
 	}
 	return len(ids), tx.Commit(ctx)
 }
 
 func (r *relay) read(ctx context.Context, tx pgx.Tx) ([]int64, []kafka.Message, error) {
-	rows, err := tx.Query(ctx, selectBatch, r.Batch)
+	rows, err := tx.Query(ctx, expand(selectBatch, r.Table, ""), r.Batch)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,8 +1,17 @@
 package polling
 
-// Schema is the relay's table. The partial index is what such relays are told to have: it holds what waits alone, so
-// that a poll costs the same with a million dispatched rows behind it.
-const Schema = `CREATE TABLE polling_outbox (
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Setup makes the relay's table, empties it, and fills it from source, a table of the product's layout, in commit
+// order (the ids of one INSERT … SELECT … ORDER BY are given in that order). The partial index is what such relays
+// are told to have: it holds what waits alone, so that a poll costs the same with a million dispatched rows behind it.
+func Setup(table, source string) string {
+	return expand(`DROP TABLE IF EXISTS {table};
+CREATE TABLE {table} (
     id             bigserial PRIMARY KEY,
     event_id       uuid NOT NULL,
     aggregate_type text NOT NULL,
@@ -12,28 +21,33 @@ const Schema = `CREATE TABLE polling_outbox (
     occurred_at    timestamptz NOT NULL DEFAULT now(),
     dispatched_at  timestamptz
 );
-CREATE INDEX polling_outbox_waiting ON polling_outbox (id) WHERE dispatched_at IS NULL;
-`
+INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload, occurred_at)
+SELECT event_id, aggregate_type, aggregate_id, event_type, payload, occurred_at FROM {source} ORDER BY age(xmin) DESC, ctid;
+CREATE INDEX ON {table} (id) WHERE dispatched_at IS NULL;
+`, table, source)
+}
 
-// Drop removes the table, so that a job starts on pages that no earlier job has left dead rows in.
-const Drop = `DROP TABLE IF EXISTS polling_outbox`
+// Analyze is run after Setup, outside a transaction: without it the planner guesses, and may sort the whole backlog.
+func Analyze(table string) string { return expand(`VACUUM (ANALYZE) {table}`, table, "") }
 
-// Fill copies the backlog from the table that the format verb names, in the order that its second verb gives. ids of
-// one INSERT … SELECT … ORDER BY are given in that order.
-const Fill = `INSERT INTO polling_outbox (event_id, aggregate_type, aggregate_id, event_type, payload, occurred_at)
-SELECT event_id, aggregate_type, aggregate_id, event_type, payload, occurred_at FROM %s ORDER BY %s`
+// Insert is one event as the application writes it: $1 event_id, $2 aggregate_type, $3 aggregate_id, $4 event_type,
+// $5 payload.
+func Insert(table string) string {
+	return expand(`INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload)
+VALUES ($1, $2, $3, $4, $5)`, table, "")
+}
 
-// Analyze is run after Fill, outside the measurement: without it the planner guesses, and may sort the whole backlog.
-const Analyze = `VACUUM (ANALYZE) polling_outbox`
+const (
+	selectBatch = `SELECT id, event_id::text, aggregate_id, event_type, payload::text
+FROM {table} WHERE dispatched_at IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
-// Insert is one event as the application writes it. Parameters: event_id, aggregate_type, aggregate_id, event_type,
-// payload.
-const Insert = `INSERT INTO polling_outbox (event_id, aggregate_type, aggregate_id, event_type, payload)
-VALUES ($1, $2, $3, $4, $5)`
+	markDispatched = `UPDATE {table} SET dispatched_at = now() WHERE id = ANY($1)`
 
-const selectBatch = `SELECT id, event_id::text, aggregate_id, event_type, payload::text
-FROM polling_outbox WHERE dispatched_at IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`
+	deleteDispatched = `DELETE FROM {table} WHERE id = ANY($1)`
+)
 
-const markDispatched = `UPDATE polling_outbox SET dispatched_at = now() WHERE id = ANY($1)`
-
-const deleteDispatched = `DELETE FROM polling_outbox WHERE id = ANY($1)`
+func expand(sql, table, source string) string {
+	return strings.NewReplacer(
+		"{table}", pgx.Identifier{table}.Sanitize(), "{source}", pgx.Identifier{source}.Sanitize(),
+	).Replace(sql)
+}

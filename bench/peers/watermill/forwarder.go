@@ -17,16 +17,18 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Keys of a message's metadata. The marshaler makes a header of each, and the record's key of MetadataKey.
+// Keys of a message's metadata. The marshaler makes a header of each, and the record's key of metadataKey.
 const (
-	MetadataID   = "id"
-	MetadataKey  = "aggregate_id"
-	MetadataType = "eventType"
+	metadataID   = "id"
+	metadataKey  = "aggregate_id"
+	metadataType = "eventType"
 )
 
 // Config is one forwarder. Each message carries its destination topic with it.
 type Config struct {
-	DSN     string
+	DSN string
+	// Table is the table of messages.
+	Table   string
 	Brokers []string
 	// Batch is the number of rows of a SELECT. 0 means 1,000 (the library's default is 100, and each SELECT
 	// sorts all that waits).
@@ -61,15 +63,15 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	subscriber, err := sql.NewSubscriber(sql.BeginnerFromPgx(pool), sql.SubscriberConfig{
-		SchemaAdapter:    sql.DefaultPostgreSQLSchema{SubscribeBatchSize: c.Batch},
-		OffsetsAdapter:   sql.DefaultPostgreSQLOffsetsAdapter{},
+		SchemaAdapter:    schema(c.Table, c.Batch),
+		OffsetsAdapter:   offsets(c.Table),
 		PollInterval:     c.Interval,
 		InitializeSchema: true,
 	}, logger)
 	if err != nil {
 		return errors.Join(err, publisher.Close())
 	}
-	fwd, err := forwarder.NewForwarder(subscriber, publisher, logger, forwarder.Config{ForwarderTopic: ForwarderTopic})
+	fwd, err := forwarder.NewForwarder(subscriber, publisher, logger, forwarder.Config{ForwarderTopic: forwarderTopic})
 	if err != nil {
 		return errors.Join(err, publisher.Close(), subscriber.Close())
 	}
@@ -79,7 +81,7 @@ func Run(ctx context.Context, c Config) error {
 // marshaler gives records the key of the aggregate; without it they would be spread at random.
 func marshaler() kafka.Marshaler {
 	return kafka.NewWithPartitioningMarshaler(func(_ string, msg *message.Message) (string, error) {
-		return msg.Metadata.Get(MetadataKey), nil
+		return msg.Metadata.Get(metadataKey), nil
 	})
 }
 
@@ -88,23 +90,4 @@ func saramaConfig() *sarama.Config {
 	c := kafka.DefaultSaramaSyncPublisherConfig()
 	c.Producer.RequiredAcks = sarama.WaitForAll
 	return c
-}
-
-// SchemaSQL is what the library makes at a subscription: the tables of messages and of offsets.
-func SchemaSQL() (string, error) {
-	messages, err := sql.DefaultPostgreSQLSchema{}.SchemaInitializingQueries(
-		sql.SchemaInitializingQueriesParams{Topic: ForwarderTopic})
-	if err != nil {
-		return "", err
-	}
-	offsets, err := sql.DefaultPostgreSQLOffsetsAdapter{}.SchemaInitializingQueries(
-		sql.OffsetsSchemaInitializingQueriesParams{Topic: ForwarderTopic})
-	if err != nil {
-		return "", err
-	}
-	var text string
-	for _, q := range append(messages, offsets...) {
-		text += q.Query + ";\n"
-	}
-	return text, nil
 }

@@ -1,49 +1,81 @@
 package watermill
 
 import (
-	"fmt"
 	"strings"
+
+	"github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
+	"github.com/jackc/pgx/v5"
 )
 
-// ForwarderTopic is where the forwarder reads: the table "watermill_events_to_forward".
-const ForwarderTopic = "events_to_forward"
+// forwarderTopic is where the forwarder reads; the tables' names are given by Config.Table instead.
+const forwarderTopic = "events_to_forward"
 
-// Table is DefaultPostgreSQLSchema's name for the messages of ForwarderTopic.
-const Table = `"watermill_` + ForwarderTopic + `"`
+// offsetsTable is where the subscriber keeps its place.
+func offsetsTable(table string) string { return table + "_offsets" }
 
-// Drop removes what Setup makes.
-const Drop = `DROP TABLE IF EXISTS ` + Table + `, "watermill_offsets_` + ForwarderTopic + `"`
+func schema(table string, batch int) sql.DefaultPostgreSQLSchema {
+	return sql.DefaultPostgreSQLSchema{
+		SubscribeBatchSize:        batch,
+		GenerateMessagesTableName: func(string) string { return quote(table) },
+	}
+}
 
-// Analyze is run after the fill, outside the measurement.
-const Analyze = `VACUUM (ANALYZE) ` + Table
+func offsets(table string) sql.DefaultPostgreSQLOffsetsAdapter {
+	return sql.DefaultPostgreSQLOffsetsAdapter{
+		GenerateMessagesOffsetsTableName: func(string) string { return quote(offsetsTable(table)) },
+	}
+}
 
-// envelope is what forwarder.Publisher writes: the message as JSON, its payload in base64 (so the bytes survive the
-// JSON column), the partition key and the event's type in the metadata. PostgreSQL breaks base64 into lines; Go does
-// not. A test compares the two.
-const envelope = `json_build_object(
-    'destination_topic', %[1]s::text,
-    'uuid', event_id::text,
+// Setup makes the library's tables, empties them, and fills the one of messages from source, a table of the product's
+// layout, with topic as every message's destination. A message keeps the transaction id of its row, so the table is
+// what an application would have left there: one transaction a row where the source has that.
+func Setup(table, source, topic string) (string, error) {
+	messages, err := schema(table, 0).SchemaInitializingQueries(
+		sql.SchemaInitializingQueriesParams{Topic: forwarderTopic})
+	if err != nil {
+		return "", err
+	}
+	places, err := offsets(table).SchemaInitializingQueries(
+		sql.OffsetsSchemaInitializingQueriesParams{Topic: forwarderTopic})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("DROP TABLE IF EXISTS " + quote(table) + ", " + quote(offsetsTable(table)) + ";\n")
+	for _, q := range append(messages, places...) {
+		b.WriteString(strings.TrimRight(q.Query, "; \n\t") + ";\n")
+	}
+	b.WriteString(expand(`INSERT INTO {table} (uuid, payload, metadata, transaction_id)
+SELECT gen_random_uuid()::text, {envelope}, '{}'::json, xid::text::xid8
+FROM (SELECT xmin AS xid, * FROM {source} ORDER BY age(xmin) DESC, ctid) outbox;
+`, table, source, topic))
+	return b.String(), nil
+}
+
+// Analyze is run after Setup, outside a transaction.
+func Analyze(table string) string { return "VACUUM (ANALYZE) " + quote(table) }
+
+// Insert is one event as forwarder.Publisher writes it in the application's transaction: $1 event_id, $2
+// aggregate_type, $3 aggregate_id, $4 event_type, $5 payload.
+func Insert(table, topic string) string {
+	return expand(`INSERT INTO {table} (uuid, payload, metadata, transaction_id)
+SELECT gen_random_uuid()::text, {envelope}, '{}'::json, pg_current_xact_id()
+FROM (SELECT $1::uuid AS event_id, $2::text AS aggregate_type, $3::text AS aggregate_id, $4::text AS event_type,
+    $5::jsonb AS payload) outbox`, table, "", topic)
+}
+
+// envelope is what forwarder.Publisher writes: the message as JSON, its payload in base64 (so its bytes survive any
+// JSON column), the partition key and the event's type in the metadata. PostgreSQL breaks base64 into lines, Go does
+// not.
+const envelope = `json_build_object('destination_topic', {topic}::text, 'uuid', event_id::text,
     'payload', translate(encode(convert_to(payload::text, 'UTF8'), 'base64'), E'\n', ''),
-    'metadata', json_build_object('` + MetadataID + `', event_id::text, '` + MetadataKey + `', aggregate_id, '` + MetadataType + `', event_type))`
+    'metadata', json_build_object('` + metadataID + `', event_id::text, '` + metadataKey + `', aggregate_id, '` + metadataType + `', event_type))`
 
-// FillSQL copies the backlog of the table source, in the order of order, into watermill's layout, with topic as the
-// destination. Each message keeps the transaction id of its row, so the table is what an application would have
-// left there: one transaction a row where the backlog has that.
-func FillSQL(topic, source, order string) string {
-	return fmt.Sprintf(`INSERT INTO `+Table+` (uuid, payload, metadata, transaction_id)
-SELECT gen_random_uuid()::text, `+envelope+`, '{}'::json, xmin::text::xid8
-FROM (SELECT xmin, event_id, aggregate_id, event_type, payload FROM %[2]s ORDER BY %[3]s) outbox`,
-		literal(topic), source, order)
+func expand(text, table, source, topic string) string {
+	text = strings.ReplaceAll(text, "{envelope}", envelope)
+	return strings.NewReplacer(
+		"{table}", quote(table), "{source}", quote(source), "{topic}", "'"+strings.ReplaceAll(topic, "'", "''")+"'",
+	).Replace(text)
 }
 
-// InsertSQL is one event as forwarder.Publisher writes it in the application's transaction. Parameters: event_id,
-// aggregate_type, aggregate_id, event_type, payload.
-func InsertSQL(topic string) string {
-	return fmt.Sprintf(`INSERT INTO `+Table+` (uuid, payload, metadata, transaction_id)
-SELECT gen_random_uuid()::text, `+envelope+`, '{}'::json, pg_current_xact_id()
-FROM (SELECT $1::uuid AS event_id, $2::text AS aggregate_type, $3::text AS aggregate_id, $4::text AS event_type, $5::jsonb AS payload) outbox`,
-		literal(topic))
-}
-
-// literal quotes text for SQL.
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

@@ -16,6 +16,7 @@ import (
 func main() {
 	var c polling.Config
 	flag.StringVar(&c.DSN, "dsn", "", "PostgreSQL")
+	flag.StringVar(&c.Table, "table", "", "the relay's table")
 	brokers := flag.String("brokers", "", "host:port,…")
 	flag.StringVar(&c.Topic, "topic", "", "where all events go")
 	flag.IntVar(&c.Batch, "batch", 1000, "rows of a poll")

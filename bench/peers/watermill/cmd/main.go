@@ -16,6 +16,7 @@ import (
 func main() {
 	var c watermill.Config
 	flag.StringVar(&c.DSN, "dsn", "", "PostgreSQL")
+	flag.StringVar(&c.Table, "table", "", "the table of messages")
 	brokers := flag.String("brokers", "", "host:port,…")
 	flag.IntVar(&c.Batch, "batch", 1000, "rows of a SELECT")
 	flag.DurationVar(&c.Interval, "interval", 100*time.Millisecond, "pause after a SELECT that found nothing")
