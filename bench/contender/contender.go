@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"github.com/postrider/postrider/bench/rig"
+	"github.com/postrider/postrider/internal/devstack"
 )
 
 // Contender is one way of bringing rows of an outbox table to Kafka. Its methods are for one goroutine at a time.
@@ -58,6 +59,11 @@ type Job struct {
 	// Brokers are bootstrap addresses without TLS or login.
 	Brokers []string
 
+	// Secure is the broker for a contender that SpeaksTLS; nil for all others.
+	Secure *devstack.Kafka
+	// AdminAddr is a free address for a contender that has HTTP.
+	AdminAddr string
+
 	// WorkDir is an empty folder of the job's own: configuration, offsets, logs. It is removed with the job.
 	WorkDir string
 	// LogFile is where rig.Start sends stdout and stderr; it is kept if the step fails.
@@ -72,4 +78,14 @@ type OwnTable interface {
 	// InsertSQL is the statement with which its application writes one event, in place of an INSERT into Job.Table. Its
 	// parameters are $1 event_id, $2 aggregate_type, $3 aggregate_id, $4 event_type, $5 payload (as text).
 	InsertSQL(job Job) string
+}
+
+// TLS is implemented by a contender whose connections may all be encrypted; its topic then is at Job.Secure.
+type TLS interface {
+	SpeaksTLS() bool
+}
+
+// Batches is implemented by a contender that knows the mean number of events in its batches so far.
+type Batches interface {
+	BatchMean(ctx context.Context, job Job) (float64, error)
 }
