@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -171,4 +172,21 @@ func FindRoot(dir string) (string, error) {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// Lock keeps a second run out of the folder, and removes what a run that was killed has left in it. The lock ends with the process.
+func (r *Rig) Lock() (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(r.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another run uses %s: %w", r.dir, err)
+	}
+	if err := os.RemoveAll(r.tmpDir()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, os.MkdirAll(r.tmpDir(), 0o755)
 }
