@@ -10,5 +10,5 @@ func All(binary string) []Contender {
 	for _, c := range Compressions {
 		all = append(all, &Postrider{Binary: binary, Compression: c})
 	}
-	return append(all, &Postrider{Binary: binary, TLS: true}, &Debezium{}, &Debezium{tuned: true}, &Polling{}, &Watermill{})
+	return append(all, &Postrider{Binary: binary, TLS: true}, &Debezium{}, &Debezium{Tuned: true}, &Polling{}, &Polling{Tuned: true}, &Watermill{})
 }

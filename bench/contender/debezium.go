@@ -10,34 +10,29 @@ import (
 	"github.com/postrider/postrider/bench/rig"
 )
 
-// Debezium is the connector for PostgreSQL with the Outbox Event Router in Kafka Connect (standalone). The defaults are
-// as a user gets them from the tutorial: acks=all and an idempotent producer are Connect's own. DebeziumTuned adds what its
-// documentation offers for throughput and latency (peers/debezium has the list). Both keep the payload's bytes, since
-// StringConverter writes the text of the column.
+// Debezium is the connector for PostgreSQL with the Outbox Event Router in Kafka Connect (standalone). Without Tuned it has the settings
+// that it comes with; Tuned adds what its documentation offers for throughput and latency (peers/debezium has the list and what
+// else was tried). Both keep the payload's bytes, since StringConverter writes the text of the column. Its producer has
+// acks=all, one request in flight and no idempotence, which is Connect's default. The JVM warms up in the first ten to twenty
+// seconds of a drain, so a drain of fewer rows shows less than it can do.
 type Debezium struct {
-	tuned bool
-	java  string
-	jars  string
+	Tuned bool
+
+	java, jars string
 }
 
 // Name is "debezium" or "debezium-tuned".
 func (d *Debezium) Name() string {
-	if d.tuned {
+	if d.Tuned {
 		return "debezium-tuned"
 	}
 	return "debezium"
 }
 
-// DebeziumDefault has the settings that it comes with.
-func DebeziumDefault() *Debezium { return &Debezium{} }
-
-// DebeziumTuned has short polls and large batches.
-func DebeziumTuned() *Debezium { return &Debezium{tuned: true} }
-
 // Describe gives the settings.
 func (d *Debezium) Describe() string {
 	text := "Connect standalone, Outbox Event Router, pgoutput, StringConverter, snapshot.mode=no_data, " + debezium.JVM
-	if d.tuned {
+	if d.Tuned {
 		return text + "; " + debezium.TunedText()
 	}
 	return text + "; everything else at its default"
@@ -78,7 +73,7 @@ func (d *Debezium) command(dsn string, job Job) (rig.Command, error) {
 		Dir:  job.WorkDir,
 		Host: conn.Host, Port: int(conn.Port), User: conn.User, Password: conn.Password, Database: conn.Database,
 		Slot: job.Slot, Publication: job.Publication, Table: "public." + job.Table,
-		Brokers: job.Brokers, Topic: job.Topic, Tuned: d.tuned,
+		Brokers: job.Brokers, Topic: job.Topic, Tuned: d.Tuned,
 	}, d.jars)
 	return rig.Command{Path: d.java, Args: args, Dir: job.WorkDir, LogFile: job.LogFile}, err
 }

@@ -38,10 +38,10 @@ func buildPeer(ctx context.Context, root, binDir, name string, modules map[strin
 }
 
 // peerCommand is how the peers' Go programs are called.
-func peerCommand(binDir, name, dsn string, job Job, args ...string) rig.Command {
+func peerCommand(job Job, name string, args ...string) rig.Command {
 	return rig.Command{
-		Path: filepath.Join(binDir, name),
-		Args: append([]string{"-dsn", dsn, "-brokers", strings.Join(job.Brokers, ",")}, args...),
+		Path: filepath.Join(job.Rig.BinDir(), name),
+		Args: append([]string{"-dsn", job.Rig.DSN(), "-brokers", strings.Join(job.Brokers, ",")}, args...),
 		Dir:  job.WorkDir, LogFile: job.LogFile,
 	}
 }

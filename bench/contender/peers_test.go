@@ -21,7 +21,7 @@ const peersEnv = "POSTRIDER_BENCH_PEERS"
 // bytes of the payload, id header, order within a key. Then it ends in order.
 func TestPeersDeliver(t *testing.T) {
 	s := newStack(t)
-	for _, c := range []Contender{DebeziumDefault(), DebeziumTuned(), &Polling{}, &Watermill{}} {
+	for _, c := range []Contender{&Debezium{}, &Debezium{Tuned: true}, &Polling{}, &Polling{Tuned: true}, &Watermill{}} {
 		t.Run(c.Name(), func(t *testing.T) { s.run(t, c) })
 	}
 }

@@ -20,41 +20,27 @@ type Config struct {
 	Table   string
 	Brokers []string
 	Topic   string
-	// Batch is the number of rows of a poll and of a Kafka batch. 0 means 1,000.
+	// Batch is the number of rows of a poll and of a Kafka batch.
 	Batch int
-	// Interval is the pause after a poll that did not fill its batch. 0 means 100 ms.
+	// Interval is the pause after a poll that did not fill its batch.
 	Interval time.Duration
-	// Linger is the Writer's BatchTimeout, which each batch that is not full waits out in full: kafka-go
-	// cannot know that a call of WriteMessages has handed over everything. 0 means 1 ms.
+	// Linger is the Writer's BatchTimeout, which each batch that is not full waits out: kafka-go cannot know that a call of
+	// WriteMessages has handed over everything.
 	Linger time.Duration
 	// Delete removes dispatched rows instead of marking them.
 	Delete bool
 }
 
-func (c Config) withDefaults() Config {
-	if c.Batch == 0 {
-		c.Batch = 1000
-	}
-	if c.Interval == 0 {
-		c.Interval = 100 * time.Millisecond
-	}
-	if c.Linger == 0 {
-		c.Linger = time.Millisecond
-	}
-	return c
-}
-
 // Run relays until ctx ends, which is no error. A broker that does not take a batch is asked again with the next
 // poll, since the transaction was rolled back; an error of the database ends the relay.
 func Run(ctx context.Context, c Config) error {
-	c = c.withDefaults()
 	conn, err := pgx.Connect(ctx, c.DSN)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	w := c.writer()
-	defer w.Close()
+	defer func() { _ = w.Close() }() // nothing waits in it: WriteMessages returns when all is acknowledged
 	r := relay{Config: c, conn: conn, writer: w}
 	for {
 		n, err := r.pass(ctx)

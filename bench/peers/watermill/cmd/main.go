@@ -26,6 +26,6 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := watermill.Run(ctx, c); err != nil {
-		log.Fatal(err) //nolint:gocritic // the process ends here
+		log.Fatal(err)
 	}
 }
