@@ -25,6 +25,10 @@ func methodSection(v view, p *markdown) {
 	}
 	p.table(false, []string{"", ""}, rows)
 	settings(p, "PostgreSQL's settings that differ from its defaults", e.PGSettings)
+	if kafka, ok := e.Settings["kafka"]; ok {
+		p.line("### Kafka's settings")
+		p.line("%s", oneLine(kafka))
+	}
 	p.line("### Settings of each contender that differ from its defaults")
 	if len(e.Settings) == 0 {
 		p.line("*Missing: not recorded in this run.*")
@@ -80,8 +84,9 @@ func took(s float64) string {
 var method = []string{
 	"**Rounds** are interleaved: each round runs every contender once, so that a slow minute of the machine meets all. Tables give the median, and the " +
 		"smallest and largest round in brackets. Figures are rounded to three digits; differences under some 15 % are noise.",
-	"**Time of a drain** runs from the start of reading (START_REPLICATION, or the first query) to the last event acknowledged, or read where nothing is " +
-		"published. What a contender needs before that, from its start to the first event at the consumer, is the column *to first event*.",
+	"**Time of a drain** runs for Postrider from START_REPLICATION, for every other contender only from its first event in the topic (which favours it), to " +
+		"the moment at which the topic has the last one; then the position has to be confirmed, too. For `pg_recvlogical` and the decoding alone it runs to the " +
+		"backlog's end. What a contender needs from its start as a process to its first event is the column *to first event*.",
 	"**CPU** is user and system time from the kernel's accounting (`/proc/PID/stat`, in steps of 10 ms): of the contender's process with all its threads, " +
 		"of the PostgreSQL backends that serve it, and of the broker, over the step, without their start; per event it is divided by the events of the step.",
 	"**Memory** is the process's resident set: its peak as the kernel keeps it (`VmHWM`), and samples over time (`VmRSS`).",
@@ -96,8 +101,9 @@ var method = []string{
 
 func repeatSection(v view, p *markdown) {
 	p.line("## Repeat it")
-	p.line("```sh\nmake bench                # the whole run, at most an hour; writes this page\nmake bench ARGS=--quick   # smaller sizes, five minutes\n" +
-		"make bench ARGS=--resume  # goes on where a run was stopped\n```")
-	p.line("It starts a PostgreSQL and an Apache Kafka of its own in a temporary folder. The results are lines of JSON in `%s`, from which this page and its "+
-		"charts are made. To size your own installation, `postrider bench` measures against your PostgreSQL and your brokers.", result.File)
+	p.line("```sh\nmake bench                # the whole run, at most an hour; writes this page\nmake bench ARGS=--quick   # smaller sizes, five minutes; its page goes to " +
+		"bench/.run/quick/docs\nmake bench ARGS=--resume  # goes on where a run was stopped\nmake bench ARGS=--report  # measures nothing, writes the page anew\n```")
+	p.line("It needs Go, and for Kafka and Debezium Java and Maven. It starts a PostgreSQL and an Apache Kafka of its own; results are lines of JSON in "+
+		"`bench/.run/%s`, from which this page and its charts are made. To size your own installation, `postrider bench` measures against your PostgreSQL and "+
+		"your brokers.", result.File)
 }

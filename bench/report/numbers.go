@@ -133,13 +133,22 @@ func chord(xs, ys []float64) line {
 	return fit([]float64{xs[0], xs[n]}, []float64{ys[0], ys[n]})
 }
 
-// bulge says how far, at most, the points between the ends lie under the chord, as a share of what was measured there.
-// A cost that grows faster than in a straight line has a bulge; one that grows more slowly has none (0).
-func bulge(xs, ys []float64) float64 {
+// excess says how far, at most, costs ys at the sizes xs grow faster than in a straight line; 0 where they do not. It is
+// the larger of two shares: how far the line from end to end lies over a point between, and how far the cost from one
+// point to a later one grows by more than the size does (which no line that starts at a cost ≥ 0 can). A cost may be
+// higher than it reads by its grain, the resolution of the clock that took it.
+func excess(xs, ys, grain []float64) float64 {
 	c, worst := chord(xs, ys), 0.0
-	for i := 1; i < len(xs)-1; i++ {
-		if ys[i] > 0 {
-			worst = max(worst, c.at(xs[i])/ys[i]-1)
+	for i := range xs {
+		y := ys[i] + grain[i]
+		if y <= 0 {
+			continue
+		}
+		if i > 0 && i < len(xs)-1 {
+			worst = max(worst, c.at(xs[i])/y-1)
+		}
+		for j := i + 1; j < len(xs); j++ {
+			worst = max(worst, ys[j]/y/(xs[j]/xs[i])-1)
 		}
 	}
 	return worst

@@ -73,10 +73,10 @@ func panel(s *svg, x, y float64, axis string, label func(float64) string, points
 		p.xTicks = append(p.xTicks, pt.x)
 	}
 	p.grid(s)
-	xs, time, work := costs(axis, points)
-	for i, ys := range [][]float64{time, work} {
+	costs := costsOf(axis, points)
+	for i, cost := range []series{costs.time, costs.cpu} {
 		c := panelCurves[i]
-		s.path(p.straightLine(axis, chord(xs, ys), lo, hi), fmt.Sprintf("l s%d d%d", c.colour, c.colour))
+		s.path(p.straightLine(axis, chord(costs.xs, cost.values), lo, hi), fmt.Sprintf("l s%d d%d", c.colour, c.colour))
 		for _, pt := range points {
 			if v := c.over(pt.results); v.n > 0 {
 				at := p.at(xy{pt.x, v.median})

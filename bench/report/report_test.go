@@ -215,8 +215,10 @@ func TestWrongStepsAreNamedInTheSummary(t *testing.T) {
 func TestAPeerThatIsBetterIsNamed(t *testing.T) {
 	t.Parallel()
 	run := synthetic()
-	for _, k := range []result.Kind{result.KindDrain, result.KindLatency} {
-		run = change(run, k, polling, func(r *result.Result) { r.PeakRSS, r.Startup = 25*mib, 0.3 })
+	for i := range run.Results {
+		if r := &run.Results[i]; r.Contender == polling || r.Contender == pollingTuned {
+			r.PeakRSS, r.Startup = 25*mib, 0.3
+		}
 	}
 	run = without(run, func(r result.Result) bool { return reference(r.Contender) })
 	if lost := (view{run}).beaten(peer); len(lost) != 0 {
@@ -246,6 +248,26 @@ func TestAPeerThatIsBetterIsNamed(t *testing.T) {
 		if !strings.Contains(page, "- "+what) || !strings.Contains(page, "**A peer is better in ") {
 			t.Errorf("the page does not say %q:\n%s", what, strings.Join((view{better}).beaten(peer), "\n"))
 		}
+	}
+}
+
+// TestForeignTextDoesNotBreakTheDrawing: names and notes come from the run's file.
+func TestForeignTextDoesNotBreakTheDrawing(t *testing.T) {
+	t.Parallel()
+	run := synthetic()
+	for i := range run.Results {
+		if r := &run.Results[i]; r.Contender == polling {
+			r.Contender, r.Note = "<b>&\"new\"", "one | two\nthree /tmp/x"
+		}
+	}
+	got := written(t, run)
+	for name, text := range got {
+		if strings.HasSuffix(name, ".svg") {
+			wellFormed(t, name, text)
+		}
+	}
+	if !strings.Contains(got["benchmarks/drain.svg"], "&lt;b&gt;") || !strings.Contains(got["benchmarks.md"], ": one | two … (the rest is in the run's results)\n") {
+		t.Error("the name or the note is not there as it should be")
 	}
 }
 

@@ -77,17 +77,39 @@ func isBase(r result.Result) bool {
 // about allows for a payload that is 203 bytes on average where 200 were asked for.
 func about(a, b int) bool { return 10*a >= 9*b && 10*a <= 11*b }
 
-// costs are what the points of an axis cost, in seconds for the axis of rows (in all) and in µs for the others (per
-// event): time, and the process's CPU. Against the axis's x, either is to be a straight line.
-func costs(axis string, points []point) (xs, time, work []float64) {
+// costs are what the points of an axis cost: in seconds for the axis of rows (in all), in µs for the others (per event).
+// Against the axis's x, either cost is to be a straight line.
+type costs struct {
+	xs        []float64
+	time, cpu series
+}
+
+// series are a cost's values, and how much more each may be than it reads.
+type series struct{ values, grain []float64 }
+
+// cpuGrain is how much CPU time, in seconds, a reading of user and system time in steps of 10 ms may leave out.
+const cpuGrain = 0.02
+
+func costsOf(axis string, points []point) costs {
+	var c costs
 	for _, p := range points {
+		events := float64(p.results[0].Events)
 		scale := 1.0
 		if axis == "rows" {
-			scale = p.x / 1e6
+			scale = events / 1e6
 		}
-		xs = append(xs, p.x)
-		time = append(time, wall.over(p.results).median*scale)
-		work = append(work, cpu.over(p.results).median*scale)
+		c.xs = append(c.xs, p.x)
+		c.time.add(wall.over(p.results).median*scale, 0)
+		c.cpu.add(cpu.over(p.results).median*scale, cpuGrain/events*1e6*scale)
 	}
-	return xs, time, work
+	return c
+}
+
+// incomplete says that some point lacks a figure.
+func (c costs) incomplete() bool {
+	return slices.Contains(c.time.values, 0) || slices.Contains(c.cpu.values, 0)
+}
+
+func (s *series) add(value, grain float64) {
+	s.values, s.grain = append(s.values, value), append(s.grain, grain)
 }

@@ -26,7 +26,7 @@ func drainSection(v view, p *markdown) {
 		p.missing("the drain")
 		return
 	}
-	p.line("How fast a backlog leaves, from the start of reading to the last acknowledgement. `pg_recvlogical` and the decoding alone publish nothing: " +
+	p.line("How fast a backlog arrives in Kafka. `pg_recvlogical` and the decoding alone publish nothing: " +
 		"they are what PostgreSQL can give at most. CPU is that of the process, of the PostgreSQL backends that serve it (for slots, the walsender) and of " +
 		"the broker, each by event.")
 	p.table(true, drainHeader, drainRows(steps))

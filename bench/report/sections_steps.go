@@ -46,10 +46,10 @@ var scaleColumns = []column{
 
 // slopeText is the line of least squares through time and CPU along an axis.
 func slopeText(axis, contender string, points []point) string {
-	xs, time, work := costs(axis, points)
+	costs := costsOf(axis, points)
 	texts := make([]string, 2)
-	for i, ys := range [][]float64{time, work} {
-		l := fit(xs, ys)
+	for i, cost := range []series{costs.time, costs.cpu} {
+		l := fit(costs.xs, cost.values)
 		switch axis {
 		case "rows":
 			texts[i] = fmt.Sprintf("%s + %s per event", signed(l.intercept, seconds), micros(l.slope*1e6))
@@ -67,7 +67,7 @@ func slopeText(axis, contender string, points []point) string {
 	}
 	s := fmt.Sprintf("%s, line of least squares, %s: time %s; CPU %s.", nameOf(contender), each, texts[0], texts[1])
 	if len(points) > 2 {
-		s += fmt.Sprintf(" Against the line from end to end: time %s, CPU %s.", bulges(xs, time), bulges(xs, work))
+		s += fmt.Sprintf(" Against a straight line: %s.", costs.off())
 	}
 	return s
 }
@@ -87,7 +87,7 @@ func idleSection(v view, p *markdown) {
 
 func outageSection(v view, p *markdown) {
 	simple(v, p, "Memory while the broker is gone", result.KindOutage, "an outage of the broker",
-		"Events go on being written while no broker can be reached. Nothing may be lost, and memory may not grow with the outage.", []column{
+		"Events go on being written while the broker stands still: its connections stay open, and nothing answers. Nothing may be lost, and memory may not grow with the outage.", []column{
 			{"peak memory", peakRSS}, {"gained", metric{"memory gained", false, func(r result.Result) float64 {
 				if g, ok := gain(r); ok {
 					return max(g, 0)
@@ -100,7 +100,7 @@ func outageSection(v view, p *markdown) {
 
 func hugeSection(v view, p *markdown) {
 	simple(v, p, "One huge transaction", result.KindHugeTxn, "a huge transaction",
-		"One transaction, from the start of the stream to the last acknowledgement; PostgreSQL spills it to disk first.", []column{
+		"One transaction, timed as a drain; PostgreSQL spills it to disk first.", []column{
 			{"time", elapsed}, {"events/s", speed}, {"CPU per event", cpu}, {"PostgreSQL's", serverCPU}, {"peak memory", peakRSS},
 		})
 }
@@ -153,25 +153,19 @@ func sizes(steps []result.Result) string {
 func notesSection(v view, p *markdown) {
 	p.line("## Notes and errors")
 	var notes []string
-	seen := map[string]bool{}
-	add := func(where, what string) {
-		if line := fmt.Sprintf("%s: %s", where, what); !seen[line] {
-			seen[line] = true
-			notes = append(notes, line)
-		}
-	}
+	add := func(r result.Result, what string) { notes = append(notes, fmt.Sprintf("`%s`: %s", r.Step, what)) }
 	for _, r := range v.run.Results {
 		if r.Error != "" {
-			add("`"+r.Step+"`", "**not measured**: "+r.Error)
+			add(r, "**not measured**: "+firstLine(r.Error))
 		}
 		if !r.Check.OK() {
-			add("`"+r.Step+"`", "**what arrived is wrong, its speed does not count**: "+wrong(r.Check))
+			add(r, "**what arrived is wrong, its speed does not count**: "+wrong(r.Check))
 		}
 		if r.Error == "" && r.Check.OK() && !counts(r) {
-			add("`"+r.Step+"`", "**what arrived was not checked, its speed does not count**")
+			add(r, "**what arrived was not checked, its speed does not count**")
 		}
 		if r.Note != "" {
-			add(fmt.Sprintf("%s (%s)", nameOf(r.Contender), r.Kind), r.Note)
+			add(r, firstLine(r.Note))
 		}
 	}
 	if len(notes) == 0 {
@@ -179,4 +173,17 @@ func notesSection(v view, p *markdown) {
 		return
 	}
 	p.list(notes)
+}
+
+// firstLine leaves out what follows in an error: the end of a log, which names files of the machine.
+func firstLine(text string) string {
+	const longest = 300
+	line, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if runes := []rune(line); len(runes) > longest {
+		line, rest = string(runes[:longest]), "more"
+	}
+	if rest != "" {
+		line += " … (the rest is in the run's results)"
+	}
+	return line
 }

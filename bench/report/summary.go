@@ -64,6 +64,8 @@ func inText(contender string) string {
 		return "`pg_recvlogical` to /dev/null"
 	case polling:
 		return "the polling relay"
+	case pollingTuned:
+		return "the polling relay when tuned"
 	case debezium:
 		return "Debezium with its defaults"
 	case debeziumTuned:
@@ -167,6 +169,7 @@ func targetSection(v view, p *markdown) {
 	rows = append(rows, []string{"Allocations per event on the steady path", "0", none, "asserted by tests (`testing.AllocsPerRun`), not by this run"})
 	p.table(false, []string{"target", "wanted", "measured", ""}, rows)
 	p.line("*Flat* is the median of the last quarter of an outage's samples of memory less that of the second quarter (in the first, the buffers fill). "+
-		"*A straight line* is judged in time and in the process's CPU: no point between the ends may lie more than %s under the line from the first to the last "+
-		"(which it would if the cost grew faster than the size).", percent(straightLimit*100))
+		"*A straight line* is judged in time and in the process's CPU: the line from the first size to the last may lie at most %[1]s over what was measured "+
+		"between, and from no size to a larger one may the cost grow by more than %[1]s more than the size does. CPU is read in steps of 10 ms; two such steps "+
+		"are allowed for.", percent(straightLimit*100))
 }

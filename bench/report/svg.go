@@ -29,15 +29,15 @@ const style = `
 text{font-family:-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;font-size:12px;fill:#1f2328}
 .bg{fill:#fff;stroke:#d1d9e0}.title{font-size:16px;font-weight:600}.b{font-weight:600}.m{fill:#59636e}
 .grid{stroke:#e4e8ec}.axis{stroke:#818b98}.limit{fill:none;stroke:#59636e;stroke-dasharray:6 4}.whisker{stroke:#1f2328;stroke-width:1.5}
-.f0{fill:#0072b2}.f1{fill:#c44e00}.f2{fill:#a67300}.f3{fill:#00795a}.f4{fill:#a3457e}.f5{fill:#818b98}
+.f0{fill:#0072b2}.f1{fill:#c44e00}.f2{fill:#a67300}.f3{fill:#00795a}.f4{fill:#a3457e}.f5{fill:#818b98}.f6{fill:#5f6b00}
 .l{fill:none;stroke-width:2.5;stroke-linejoin:round}
-.s0{stroke:#0072b2}.s1{stroke:#c44e00}.s2{stroke:#a67300}.s3{stroke:#00795a}.s4{stroke:#a3457e}.s5{stroke:#818b98}
-.d1{stroke-dasharray:9 4}.d2{stroke-dasharray:5 3}.d3{stroke-dasharray:2 3}.d4{stroke-dasharray:9 3 2 3}.d5{stroke-dasharray:1 4}
+.s0{stroke:#0072b2}.s1{stroke:#c44e00}.s2{stroke:#a67300}.s3{stroke:#00795a}.s4{stroke:#a3457e}.s5{stroke:#818b98}.s6{stroke:#5f6b00}
+.d1{stroke-dasharray:9 4}.d2{stroke-dasharray:5 3}.d3{stroke-dasharray:2 3}.d4{stroke-dasharray:9 3 2 3}.d5{stroke-dasharray:1 4}.d6{stroke-dasharray:14 3}
 @media (prefers-color-scheme:dark){
 text{fill:#f0f6fc}.bg{fill:#0d1117;stroke:#3d444d}.m{fill:#9198a1}
 .grid{stroke:#262c34}.axis{stroke:#656c76}.limit{stroke:#9198a1}.whisker{stroke:#f0f6fc}
-.f0{fill:#56b4e9}.f1{fill:#f58553}.f2{fill:#e6b422}.f3{fill:#2fbf97}.f4{fill:#df9bc4}.f5{fill:#7d8590}
-.s0{stroke:#56b4e9}.s1{stroke:#f58553}.s2{stroke:#e6b422}.s3{stroke:#2fbf97}.s4{stroke:#df9bc4}.s5{stroke:#7d8590}
+.f0{fill:#56b4e9}.f1{fill:#f58553}.f2{fill:#e6b422}.f3{fill:#2fbf97}.f4{fill:#df9bc4}.f5{fill:#7d8590}.f6{fill:#b5c34a}
+.s0{stroke:#56b4e9}.s1{stroke:#f58553}.s2{stroke:#e6b422}.s3{stroke:#2fbf97}.s4{stroke:#df9bc4}.s5{stroke:#7d8590}.s6{stroke:#b5c34a}
 }
 `
 
@@ -124,6 +124,8 @@ func colour(contender string) int {
 		return 3
 	case contender == watermill:
 		return 4
+	case contender == pollingTuned:
+		return 6
 	}
 	return 5
 }

@@ -13,7 +13,7 @@ func synthetic() result.Run {
 	run := result.Run{Environment: result.Environment{
 		Machine: "A made-up machine, 2 cores, 8 GB, Linux 6.1", Cores: 2, MemoryMB: 7936, Started: "2026-01-02T03:04:05Z", Took: 3301,
 		Versions:   map[string]string{"postgresql": "15.9", "kafka": "4.1.0", "go": "1.26.8", "debezium": "3.6.1.Final"},
-		Settings:   map[string]string{"postrider": "", "debezium-tuned": "poll.interval.ms=5 max.batch.size=20480 | max.queue.size=81920"},
+		Settings:   map[string]string{"kafka": "one KRaft node, heap 1 GiB", "postrider": "", "debezium-tuned": "poll.interval.ms=5 max.batch.size=20480 | max.queue.size=81920"},
 		PGSettings: map[string]string{"wal_level": "logical", "shared_buffers": "1GB"},
 	}}
 	for round := 1; round <= 3; round++ {
@@ -47,6 +47,7 @@ var madeUp = []made{
 	{debezium, 200000, 26900, 52, 8.8, 2.9, 1100, 2048, 9.2, 357},
 	{debeziumTuned, 200000, 27700, 55, 8.7, 2.1, 1024, 9000, 9.1, 10.9},
 	{polling, 200000, 41000, 8.5, 12, 1.3, 18, 1000, 0.1, 68},
+	{pollingTuned, 300000, 95000, 4.1, 8.2, 1.2, 34, 5000, 0.1, 7.1},
 	{watermill, 20000, 2700, 178, 101, 44, 30, 1, 0.3, 9.4},
 }
 

@@ -31,7 +31,7 @@ type target struct {
 const (
 	memoryLimit   = 64 * mib
 	flatLimit     = 4 * mib // what a process may gain over the later three quarters of an outage and still be called flat
-	straightLimit = 0.25    // of bulge: single figures are noisy by ±15 %
+	straightLimit = 0.25    // of excess: single figures are noisy by ±15 %
 )
 
 // targets are in the order of the page.
@@ -150,17 +150,19 @@ func distance(v, bound float64) string {
 	return percent((v/bound-1)*100) + " over"
 }
 
-// straight judges that cost grows in a straight line along an axis: no point between the ends may lie more than
-// straightLimit under the line from end to end, neither in time nor in the process's CPU.
+// straight judges that cost, in time and in the process's CPU, grows along an axis no faster than in a straight line.
 func straight(axis string) target {
 	judge := func(v view) outcome {
 		points := v.axis(axis, postrider)
 		if len(points) < 3 {
 			return outcome{by: fmt.Sprintf("%d of at least 3 sizes measured", len(points))}
 		}
-		xs, time, work := costs(axis, points)
-		o := outcome{verdict: reached, measured: fmt.Sprintf("time %s, CPU %s", bulges(xs, time), bulges(xs, work))}
-		if worst := max(bulge(xs, time), bulge(xs, work)); worst > straightLimit {
+		c := costsOf(axis, points)
+		if c.incomplete() {
+			return outcome{by: "not every size has time and CPU"}
+		}
+		o := outcome{verdict: reached, measured: c.off()}
+		if worst := max(excess(c.xs, c.time.values, c.time.grain), excess(c.xs, c.cpu.values, c.cpu.grain)); worst > straightLimit {
 			o.verdict, o.by = missed, percent((worst-straightLimit)*100)+" more than allowed"
 		}
 		return o
@@ -168,9 +170,14 @@ func straight(axis string) target {
 	return target{"Cost along the axis: " + axis, fmt.Sprintf("a straight line, within %s", percent(straightLimit*100)), judge}
 }
 
-func bulges(xs, ys []float64) string {
-	if b := bulge(xs, ys); b > 0 {
-		return fmt.Sprintf("%.0f %% off", b*100)
+// off says how far time and CPU grow faster than a line.
+func (c costs) off() string {
+	var texts [2]string
+	for i, s := range []series{c.time, c.cpu} {
+		texts[i] = "no steeper"
+		if e := excess(c.xs, s.values, s.grain); e > 0 {
+			texts[i] = fmt.Sprintf("%.0f %% off", e*100)
+		}
 	}
-	return "no steeper than a line"
+	return fmt.Sprintf("time %s, CPU %s", texts[0], texts[1])
 }

@@ -182,15 +182,37 @@ func TestStraightLineNeedsThreeSizes(t *testing.T) {
 	}
 }
 
-func TestBulge(t *testing.T) {
+// TestStraightLineNeedsEveryFigure: a figure that is not there is no cost of nothing.
+func TestStraightLineNeedsEveryFigure(t *testing.T) {
+	t.Parallel()
+	run := on(result.KindScale, partitions(96), func(r *result.Result, _ float64) { r.CPU = result.CPU{} })(synthetic(), 0)
+	if o := judged(t, run, "Cost along the axis: partitions"); o.verdict != unknown || o.by == "" {
+		t.Errorf("%+v, want no verdict", o)
+	}
+}
+
+func TestExcess(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ys   []float64
 		want float64
-	}{{[]float64{1, 2, 4}, 0}, {[]float64{1, 3, 4}, 0}, {[]float64{1, 1, 4}, 1}} {
-		if got := bulge([]float64{1, 2, 4}, c.ys); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("bulge of %v is %v, want %v", c.ys, got, c.want)
+	}{{[]float64{1, 2, 4}, 0}, {[]float64{2, 3, 4}, 0}, {[]float64{4, 4, 4}, 0}, {[]float64{1, 1, 4}, 1}, {[]float64{1, 4, 4}, 1}} {
+		if got := excess([]float64{1, 2, 4}, c.ys, make([]float64, 3)); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("excess of %v is %v, want %v", c.ys, got, c.want)
 		}
+	}
+}
+
+// TestTheClockOfCPUIsAllowedFor: a small drain whose CPU reads 20 ms less than it took is no steep cost.
+func TestTheClockOfCPUIsAllowedFor(t *testing.T) {
+	t.Parallel()
+	xs := []float64{50e3, 500e3, 2e6}
+	ys := []float64{0.02, 0.4, 1.6}
+	if got := excess(xs, ys, []float64{cpuGrain, cpuGrain, cpuGrain}); got > 1e-9 {
+		t.Errorf("excess is %v, want 0", got)
+	}
+	if got := excess(xs, ys, make([]float64, 3)); math.Abs(got-1) > 1e-9 {
+		t.Errorf("without the grain, excess is %v, want 1", got)
 	}
 }
 

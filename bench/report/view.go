@@ -17,6 +17,7 @@ const (
 	debezium      = "debezium"
 	debeziumTuned = "debezium-tuned"
 	polling       = "polling"
+	pollingTuned  = "polling-tuned"
 	watermill     = "watermill"
 )
 
@@ -30,6 +31,7 @@ var names = []struct{ id, name string }{
 	{"postrider-zstd", "Postrider, zstd"},
 	{debeziumTuned, "Debezium, tuned"},
 	{debezium, "Debezium, defaults"},
+	{pollingTuned, "Polling relay, tuned"},
 	{polling, "Polling relay"},
 	{watermill, "watermill's forwarder"},
 	{pgRecvlogical, "pg_recvlogical to /dev/null"},
