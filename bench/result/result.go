@@ -5,6 +5,7 @@ package result
 // Kind is what a step measures.
 type Kind string
 
+// The kinds of steps, in the order in which a report shows them.
 const (
 	KindDrain   Kind = "drain"   // a backlog, by every contender, in interleaved rounds
 	KindLatency Kind = "latency" // commit → consumer at a fixed rate
@@ -43,7 +44,7 @@ type Result struct {
 	ServerCPU CPU     `json:"server_cpu"` // of the PostgreSQL backends that serve it (walsender, SQL sessions)
 	BrokerCPU CPU     `json:"broker_cpu"`
 	PeakRSS   int64   `json:"peak_rss,omitempty"` // bytes, of the contender's process
-	RSS       []Point `json:"rss,omitempty"`      // over time
+	RSS       []Point `json:"rss,omitempty"`      // over time, in bytes
 	BatchMean float64 `json:"batch_mean,omitempty"`
 
 	Latency *Latency `json:"latency,omitempty"`

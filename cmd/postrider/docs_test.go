@@ -15,6 +15,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/demo"
+	"github.com/postrider/postrider/internal/sizing"
 )
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
@@ -83,19 +84,30 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 		}
 	})
 	if fields, ok := jsonDocuments[cmd.CommandPath()]; ok {
-		b.WriteString("\n`--json` prints one object:\n\n| field | type |\n|---|---|\n")
-		describeFields(b, "", reflect.TypeOf(fields))
+		describeJSON(b, reflect.TypeOf(fields))
 	}
 }
 
 // jsonDocuments are what --json prints. config show prints the configuration's own keys.
 var jsonDocuments = map[string]any{
+	"postrider bench":           sizing.Result{},
 	"postrider checkpoint show": checkpoint.Status{},
 	"postrider checkpoint wait": checkpoint.WaitResult{},
 	"postrider config check":    configCheckResult{},
 	"postrider demo":            demo.Result{},
 	"postrider setup":           setupResult{},
 	"postrider version":         versionInfo{},
+}
+
+// describeJSON has a column for the meaning where the fields bring one, in a doc tag.
+func describeJSON(b *strings.Builder, t reflect.Type) {
+	b.WriteString("\n`--json` prints one object:\n\n")
+	if _, ok := t.Field(0).Tag.Lookup("doc"); ok {
+		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
+	} else {
+		b.WriteString("| field | type |\n|---|---|\n")
+	}
+	describeFields(b, "", t)
 }
 
 func describeFields(b *strings.Builder, prefix string, t reflect.Type) {
@@ -108,8 +120,12 @@ func describeFields(b *strings.Builder, prefix string, t reflect.Type) {
 		if strings.Contains(options, "omitempty") {
 			nullable = ", or absent"
 		}
-		fmt.Fprintf(b, "| `%s%s` | %s%s |\n", prefix, name, jsonType(kind), nullable)
-		if kind.Kind() == reflect.Slice {
+		meaning := ""
+		if doc, ok := t.Field(i).Tag.Lookup("doc"); ok {
+			meaning = " " + doc + " |"
+		}
+		fmt.Fprintf(b, "| `%s%s` | %s%s |%s\n", prefix, name, jsonType(kind), nullable, meaning)
+		if kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct {
 			describeFields(b, prefix+name+"[].", kind.Elem())
 		}
 	}

@@ -82,7 +82,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		return err
 	}
 	server, err := admin.Start(ctx, admin.Config{
-		Listen: cfg.Admin.Listen, Gatherer: registry, Ready: relay.Ready, Status: relay.Status, Log: logger,
+		Listen: cfg.Admin.Listen, Gatherer: registry, Ready: relay.Ready, Status: relay.Status, Pprof: cfg.Admin.Pprof, Log: logger,
 	})
 	if err != nil {
 		return err

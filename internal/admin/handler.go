@@ -16,6 +16,9 @@ func handler(cfg Config) http.Handler {
 	if cfg.Status != nil {
 		mux.HandleFunc("GET /status.json", status(cfg.Status))
 	}
+	if cfg.Pprof {
+		profiles(mux)
+	}
 	return mux
 }
 

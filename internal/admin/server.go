@@ -1,6 +1,6 @@
 // Package admin is the HTTP server beside a running relay: /metrics, /healthz,
-// /readyz and /status.json. It has no login, so it listens on the loopback
-// address unless the configuration says otherwise.
+// /readyz, /status.json and, where it is asked for, /debug/pprof. It has no login,
+// so it listens on the loopback address unless the configuration says otherwise.
 package admin
 
 import (
@@ -34,7 +34,10 @@ type Config struct {
 	Ready func() error
 	// Status is shown as JSON. Nil: no /status.json.
 	Status func() any
-	Log    zerolog.Logger
+	// Pprof adds /debug/pprof/. Profiles show how busy the process is and the names
+	// of its functions, and taking one costs CPU: not for an address that strangers reach.
+	Pprof bool
+	Log   zerolog.Logger
 }
 
 // Limits of a request: nothing here is large or slow, and a client that reads

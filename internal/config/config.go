@@ -105,6 +105,7 @@ type TopicSpec struct {
 // Admin is the HTTP server for metrics, health and status.
 type Admin struct {
 	Listen string `yaml:"listen"`
+	Pprof  bool   `yaml:"pprof"`
 }
 
 // Log is about the log on standard error.

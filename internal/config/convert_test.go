@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/router"
 )
@@ -152,5 +154,20 @@ func TestProfilesAreOverlaid(t *testing.T) {
 	got := sources[1]
 	if got.Mapping.Key != quarkus.Mapping.Key || got.Mapping.Timestamp.Column != "" || len(got.Routes) != 1 || got.Routes[0].Topic != "events" {
 		t.Errorf("quarkus: %+v", got)
+	}
+}
+
+// Another database of the same server, whatever the connection string names.
+func TestConnStringForAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{
+		"postgres://u:p%40ss@h:6432/shop?sslmode=disable", "postgres://u:p%40ss@h:6432/?sslmode=disable&dbname=shop", "postgresql://u:p%40ss@h:6432?sslmode=disable",
+		"host=h port=6432 user=u password='p@ss' dbname=shop sslmode=disable", "host=h port=6432 user=u password=p@ss sslmode=disable",
+	} {
+		p := Postgres{connString: NewSecret(dsn)}
+		got, err := pgconn.ParseConfig(p.ConnStringFor("it's mine"))
+		if err != nil || got.Database != "it's mine" || got.Host != "h" || got.Port != 6432 || got.User != "u" || got.Password != "p@ss" || got.TLSConfig != nil {
+			t.Errorf("%s: %+v, %v", dsn, got, err)
+		}
 	}
 }

@@ -156,5 +156,20 @@ func keywordValue(pairs []string) string {
 	return strings.Join(parts, " ")
 }
 
+// ConnStringFor is ConnString for another database of the same server.
+func (p *Postgres) ConnStringFor(database string) string {
+	conn := p.connString.Reveal()
+	u, err := url.Parse(conn)
+	if !isURL(conn) || err != nil {
+		return conn + " " + keywordValue([]string{"dbname", database}) // the last one counts
+	}
+	u.Path = "/" + database
+	query := u.Query()
+	query.Del("dbname")
+	query.Del("database")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
 // ConnString is the whole connection string, secrets and all.
 func (p *Postgres) ConnString() string { return p.connString.Reveal() }

@@ -230,6 +230,10 @@ var routeKeys = []Key{
 var localKeys = []Key{
 	{Path: "admin", Type: typeSection, Active: true, Doc: "HTTP for /metrics, /healthz, /readyz and /status.json."},
 	{Path: "admin.listen", Type: "host:port", Doc: "This machine only by default: there is no login."},
+	{
+		Path: "admin.pprof", Type: "true, false",
+		Doc: "Serves /debug/pprof for `go tool pprof`. Only where admin.listen is a loopback address; docs/profiling.md says how to use it.",
+	},
 	{Path: "log", Type: typeSection, Active: true, Doc: "The log on standard error. It never holds payloads or secrets."},
 	{Path: "log.level", Type: "trace, debug, info, warn, error", Doc: "The least severity that is written."},
 	{Path: "log.format", Type: "json, console, auto", Doc: "auto is console on a terminal, else json."},

@@ -186,6 +186,10 @@ func (c *Config) validateLocal(r *report) {
 	if !isAddress(c.Admin.Listen, true) {
 		r.follow("admin.listen", "wants host:port; an empty host listens on all addresses")
 	}
+	if host, _, err := net.SplitHostPort(c.Admin.Listen); err == nil && c.Admin.Pprof && !isLoopback(host) {
+		r.follow("admin.pprof", "wants admin.listen on a loopback address, such as 127.0.0.1:9464: there is no login before the profiles; "+
+			"reach it with ssh -L or kubectl port-forward")
+	}
 	oneOf(r, "log.level", c.Log.Level, "trace", "debug", "info", "warn", "error")
 	oneOf(r, "log.format", c.Log.Format, LogJSON, LogConsole, LogAuto)
 }
@@ -231,6 +235,12 @@ func orList(words []string) string {
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// isLoopback does not resolve names: what localhost is to others is not known here.
+func isLoopback(host string) bool {
+	address := net.ParseIP(host)
+	return host == "localhost" || address != nil && address.IsLoopback()
 }
 
 func isAddress(address string, local bool) bool {
