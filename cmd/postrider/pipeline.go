@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/relay"
+	"github.com/postrider/postrider/parking"
 )
 
 // pipeline is what the run command drives.
@@ -43,6 +44,7 @@ func newRelay(cfg *config.Config, s pipelineSettings) (pipeline, error) {
 		Replication:     cfg.ReplicationConfig(),
 		Router:          cfg.Router(),
 		Kafka:           cfg.PublisherConfig(),
+		Parking:         parking.Limits{Units: cfg.Parking.MaxHeldKeys, Events: cfg.Parking.MaxEvents},
 		ShutdownTimeout: time.Duration(cfg.Publisher.ShutdownTimeout),
 		Until:           relay.Until{LSN: s.UntilLSN, Now: s.UntilNow},
 		Abandon:         s.Abandon,

@@ -39,7 +39,7 @@ kafka:
 sources:
   - table: public.outbox
     profile: default
-    routes: [{topic: events}]
+    routes: [{topic: events, on_refusal: halt}]
 `, s.db.DSN, s.db.Slot, s.db.Publication, strings.Join(s.broker.Server.Bootstrap(), ", "), extra))
 	setupSteps(t, "--config", s.path, "--create-outbox")
 	return s

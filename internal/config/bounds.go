@@ -49,6 +49,8 @@ func (c *Config) bounds() []bound {
 		span("replication.tcp_user_timeout", repl.TCPUserTimeout, time.Second, time.Hour),
 		size("replication.max_row_bytes", repl.MaxRowBytes, minRow, maxRow),
 		size("kafka.batch_bytes", k.BatchBytes, minBatch, maxBatch),
+		count("parking.max_held_keys", c.Parking.MaxHeldKeys, 1, 10_000_000),
+		count("parking.max_events", c.Parking.MaxEvents, 1, 1_000_000_000),
 		span("kafka.authorization_grace", k.AuthorizationGrace, time.Second, 24*time.Hour),
 	}
 	if pg.usesFields() {

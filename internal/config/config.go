@@ -13,6 +13,7 @@ type Config struct {
 	Replication Replication `yaml:"replication"`
 	Kafka       Kafka       `yaml:"kafka"`
 	Sources     []Source    `yaml:"sources"`
+	Parking     Parking     `yaml:"parking"`
 	Admin       Admin       `yaml:"admin"`
 	Log         Log         `yaml:"log"`
 }
@@ -100,6 +101,12 @@ type TopicSpec struct {
 	Partitions        int               `yaml:"partitions"`
 	ReplicationFactor int               `yaml:"replication_factor"`
 	Configs           map[string]string `yaml:"configs,omitempty"`
+}
+
+// Parking bounds what may be parked.
+type Parking struct {
+	MaxHeldKeys int `yaml:"max_held_keys"`
+	MaxEvents   int `yaml:"max_events"`
 }
 
 // Admin is the HTTP server for metrics, health and status.

@@ -55,7 +55,7 @@ func TestConversionToTheRouter(t *testing.T) {
 		t.Errorf("mapping: %+v", got[0].Mapping)
 	}
 	routes := []router.Route{
-		{Topic: "orders", Match: []router.Match{{Field: "event_type", Glob: "Order*"}}},
+		{Topic: "orders", Match: []router.Match{{Field: "event_type", Glob: "Order*"}}, OnRefusal: router.OnRefusalParkEvent},
 		{Topic: "outbox.event.${aggregate_type}"},
 	}
 	if !reflect.DeepEqual(got[0].Routes, routes) {
@@ -103,7 +103,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 	c := loadGood(t, "minimal.good.yml")
 	if c.Publisher.Name != "outbox_slot" || c.Postgres.Port != 5432 || c.Postgres.SSLMode != "prefer" ||
 		c.Publisher.ShutdownTimeout != Duration(30*time.Second) || c.Admin.Listen != "127.0.0.1:9464" ||
-		c.Sources[0].OnRefusal != OnRefusalHalt || c.Sources[0].Routes[0].Topic != router.DefaultTopic {
+		c.Sources[0].OnRefusal != "park_aggregate" || c.Sources[0].Routes[0].Topic != router.DefaultTopic {
 		t.Errorf("defaults: %+v", c)
 	}
 }

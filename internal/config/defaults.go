@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"github.com/postrider/postrider/parking"
 	"github.com/postrider/postrider/publisher"
 )
 
@@ -44,8 +45,10 @@ func defaultConfig() *Config {
 			// 5 min: rights are often granted, and passwords rotated, a deploy later.
 			AuthorizationGrace: Duration(publisher.DefaultAuthorizationGrace),
 		},
-		Admin: Admin{Listen: "127.0.0.1:9464"},
-		Log:   Log{Level: "info", Format: LogAuto},
+		// A key takes some 100 bytes: 10 MB. An event takes none.
+		Parking: Parking{MaxHeldKeys: parking.DefaultMaxUnits, MaxEvents: parking.DefaultMaxEvents},
+		Admin:   Admin{Listen: "127.0.0.1:9464"},
+		Log:     Log{Level: "info", Format: LogAuto},
 	}
 }
 

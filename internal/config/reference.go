@@ -24,7 +24,7 @@ type Key struct {
 // Reference lists all keys in the order of the file.
 func Reference() []Key {
 	var keys []Key
-	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, localKeys} {
+	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, parkingKeys, localKeys} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -172,8 +172,8 @@ var sourceKeys = []Key{
 		Doc: "The table is partitioned and published without publish_via_partition_root.",
 	},
 	{
-		Path: "sources[].on_refusal", Type: "halt",
-		Doc: "An event that cannot be published stops the relay with exit code 6; nothing passes it. Parking is not available yet.",
+		Path: "sources[].on_refusal", Type: "park_aggregate, park_event, halt",
+		Doc: "An event that cannot be published, ever: park_aggregate keeps it and every later event of its topic and key in postrider.parked, in order; park_event keeps it alone, and the order of its key is broken; halt stops the relay with exit code 6.",
 	},
 }
 
@@ -224,7 +224,14 @@ var routeKeys = []Key{
 	},
 	{Path: "sources[].routes[].by", Type: typeText, Default: "aggregate_type", Sample: "aggregate_type", Doc: "The field that regex looks at."},
 	{Path: "sources[].routes[].regex", Type: "regular expression", Default: "none", Sample: "'(?<name>.*)Event'", Doc: "Instead of topic: in Java's syntax, must match the whole value."},
+	{Path: "sources[].routes[].on_refusal", Type: "park_aggregate, park_event, halt", Default: "the source's", Sample: "park_event", Doc: "For events of this route."},
 	{Path: "sources[].routes[].replacement", Type: "template", Default: "none", Sample: "events.${name}", Doc: "The topic, with the groups of regex."},
+}
+
+var parkingKeys = []Key{
+	{Path: "parking", Type: typeSection, Active: true, Doc: "Limits of what may be parked. At one of them the next refused event halts."},
+	{Path: "parking.max_held_keys", Type: typeNumber, Doc: "Keys whose events wait behind a parked one; each takes some 100 bytes of memory. 1 to 10000000."},
+	{Path: "parking.max_events", Type: typeNumber, Doc: "Parked events that are neither published nor discarded. 1 to 1000000000."},
 }
 
 var localKeys = []Key{

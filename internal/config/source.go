@@ -76,6 +76,7 @@ type Route struct {
 	By          string   `yaml:"by,omitempty"`
 	Regex       Template `yaml:"regex,omitempty"`
 	Replacement Template `yaml:"replacement,omitempty"`
+	OnRefusal   string   `yaml:"on_refusal,omitempty"`
 }
 
 // Match is one condition of a route.
@@ -163,7 +164,7 @@ func decodeColumn(d *decoder, node *yaml.Node, path string, column *string, whol
 // fillDefaults writes out what the router does where nothing is said, for config show.
 func (s *Source) fillDefaults() {
 	m := &s.Mapping
-	setDefault(&s.OnRefusal, OnRefusalHalt)
+	setDefault(&s.OnRefusal, string(router.OnRefusalParkAggregate))
 	setDefault(&m.EmptyKey, string(router.EmptyKeyRefuse))
 	setDefault(&m.NullPayload, string(router.NullPayloadRefuse))
 	setDefault(&m.BlankPayload, string(router.BlankPayloadKeep))

@@ -16,10 +16,6 @@ const (
 	DeliveryAtLeastOnce = "at-least-once"
 	deliveryExactlyOnce = "exactly-once"
 
-	OnRefusalHalt          = "halt"
-	onRefusalParkAggregate = "park_aggregate"
-	onRefusalParkEvent     = "park_event"
-
 	PartitionFollow = "follow"
 	PartitionPin    = "pin"
 
@@ -143,12 +139,6 @@ func (s *Source) validate(r *report, path string) {
 	default:
 		identifier(r, join(path, "table.schema"), s.Table.Schema)
 		identifier(r, join(path, "table.name"), s.Table.Name)
-	}
-	switch s.OnRefusal {
-	case onRefusalParkAggregate, onRefusalParkEvent:
-		r.follow(join(path, "on_refusal"), "%s is not available yet; use halt", s.OnRefusal)
-	default:
-		oneOf(r, join(path, "on_refusal"), s.OnRefusal, OnRefusalHalt)
 	}
 }
 

@@ -37,6 +37,9 @@ type fixture struct {
 	// prefix begins every topic of the test: rows of aggregate_type x go to prefix.x.
 	prefix string
 	cfg    relay.Config
+	// policy is on_refusal. These tests want to see a refusal where it happens: halt,
+	// unless they set another.
+	policy router.OnRefusal
 	// looks is the session of scalar, for the test's own goroutine.
 	looks *pgx.Conn
 }
@@ -49,7 +52,7 @@ func newFixture(t *testing.T, db *testkit.DB, broker *testkit.Broker) *fixture {
 
 func newFixtureWith(t *testing.T, db *testkit.DB, broker *testkit.Broker, ddl string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, db: db, broker: broker, prefix: strings.ReplaceAll(testkit.Unique(t), "_", "-")}
+	f := &fixture{t: t, db: db, broker: broker, prefix: strings.ReplaceAll(testkit.Unique(t), "_", "-"), policy: router.OnRefusalHalt}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := migrations.Apply(ctx, db.DSN); err != nil {
@@ -60,6 +63,12 @@ func newFixtureWith(t *testing.T, db *testkit.DB, broker *testkit.Broker, ddl st
 	db.Exec(t, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", db.Slot))
 	f.cfg = f.config()
 	return f
+}
+
+// onRefusal sets the policy of the fixture's source.
+func (f *fixture) onRefusal(policy router.OnRefusal) {
+	f.policy = policy
+	f.cfg.Router.Sources[0].OnRefusal = policy
 }
 
 func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
@@ -76,7 +85,8 @@ func (f *fixture) config() relay.Config {
 			Mapping: router.Mapping{
 				EventID: "id", Key: "aggregate_id", Payload: "payload", AggregateType: "aggregate_type", EventType: "event_type",
 			},
-			Routes: []router.Route{{Topic: f.prefix + ".${aggregate_type}"}},
+			Routes:    []router.Route{{Topic: f.prefix + ".${aggregate_type}"}},
+			OnRefusal: f.policy,
 		}}},
 		Kafka: publisher.Config{
 			Brokers:      f.broker.Bootstrap(),

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/postrider/postrider/internal/testkit"
+	"github.com/postrider/postrider/router"
 )
 
 // parkedStates is "reason:state" of all parked events in order of position, ids left out.
@@ -57,13 +58,16 @@ func (f *fixture) alterTopic(aggregateType, name, value string) {
 	}
 }
 
-func bigPayload(n int) string { return fmt.Sprintf(`{"n": %d, "pad": "%s"}`, n, strings.Repeat("x", 5000)) }
+func bigPayload(n int) string {
+	return fmt.Sprintf(`{"n": %d, "pad": "%s"}`, n, strings.Repeat("x", 5000))
+}
 
 // case C20: under park_aggregate the events behind a poisoned one wait, other keys do
 // not; a retry after the cause is gone puts them out in order; then the key flows.
 func TestParkAggregate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	f.onRefusal(router.OnRefusalParkAggregate)
 	f.createTopic("order", 1, map[string]string{"max.message.bytes": "2000"})
 	run := f.start()
 	f.insert("order", "k", "1")

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/testkit"
+	"github.com/postrider/postrider/router"
 )
 
 // binary builds the plain binary once, as users get it: static, no race detector.
@@ -62,10 +64,11 @@ admin: {listen: "127.0.0.1:0"}
 log: {format: json}
 sources:
   - table: public.outbox
+    on_refusal: %s
     mapping: {event_id: id, key: aggregate_id, payload: payload, aggregate_type: aggregate_type, event_type: event_type}
     routes:
       - topic: %s.${aggregate_type}
-%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), f.prefix, extra)
+%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), cmp.Or(f.policy, router.OnRefusalHalt), f.prefix, extra)
 	path := filepath.Join(f.t.TempDir(), "postrider.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		f.t.Fatal(err)
