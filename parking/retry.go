@@ -272,6 +272,9 @@ func (s *Store) Returned(ctx context.Context, events []Return) error {
 				WHERE id = $1 AND state = 'publishing'`, r.ID, string(r.Reason), clean(r.Error))
 		}
 		batch.Queue(`UPDATE postrider.parked SET state = 'parked' WHERE id = ANY($1) AND state = 'publishing'`, unsent)
+		// What was asked for behind a refused one is not asked for any more: a unit fails together.
+		batch.Queue(`UPDATE postrider.parked SET state = 'parked' WHERE publisher = $1 AND state = 'retry'
+			AND unit IN (SELECT unit FROM postrider.parked WHERE id = ANY($2) AND unit IS NOT NULL)`, s.cfg.Publisher, refused)
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 // the publication, in which %s stands for the publication's quoted name.
 func newFixtureOf(t *testing.T, db *testkit.DB, ddl string, sources func(f *fixture) []router.Source) *fixture {
 	t.Helper()
-	f := &fixture{t: t, db: db, broker: testkit.Kafka(t), prefix: strings.ReplaceAll(testkit.Unique(t), "_", "-")}
+	f := &fixture{t: t, db: db, broker: testkit.Kafka(t), prefix: strings.ReplaceAll(testkit.Unique(t), "_", "-"), policy: router.OnRefusalHalt}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := migrations.Apply(ctx, db.DSN); err != nil {
@@ -30,6 +30,9 @@ func newFixtureOf(t *testing.T, db *testkit.DB, ddl string, sources func(f *fixt
 	db.Exec(t, fmt.Sprintf("SELECT pg_create_logical_replication_slot('%s', 'pgoutput')", db.Slot))
 	f.cfg = f.config()
 	f.cfg.Router.Sources = sources(f)
+	for i := range f.cfg.Router.Sources {
+		f.cfg.Router.Sources[i].OnRefusal = f.policy
+	}
 	return f
 }
 
