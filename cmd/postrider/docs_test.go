@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/sizing"
+	"github.com/postrider/postrider/parking"
 )
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
@@ -95,6 +96,12 @@ var jsonDocuments = map[string]any{
 	"postrider checkpoint wait": checkpoint.WaitResult{},
 	"postrider config check":    configCheckResult{},
 	"postrider demo":            demo.Result{},
+	"postrider parked assign":   selected{},
+	"postrider parked discard":  selected{},
+	"postrider parked erase":    selected{},
+	"postrider parked list":     parking.Listing{},
+	"postrider parked retry":    retried{},
+	"postrider parked show":     parking.Detail{},
 	"postrider setup":           setupResult{},
 	"postrider version":         versionInfo{},
 }
@@ -113,6 +120,13 @@ func describeJSON(b *strings.Builder, t reflect.Type) {
 func describeFields(b *strings.Builder, prefix string, t reflect.Type) {
 	for i := range t.NumField() {
 		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		switch {
+		case t.Field(i).Anonymous:
+			describeFields(b, prefix, t.Field(i).Type)
+			continue
+		case name == "-":
+			continue
+		}
 		kind, nullable := t.Field(i).Type, ""
 		if kind.Kind() == reflect.Pointer {
 			kind, nullable = kind.Elem(), " or null"
@@ -139,8 +153,12 @@ func jsonType(t reflect.Type) string {
 		return "text"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
+	case t == reflect.TypeFor[[]byte]():
+		return "bytes in base64"
 	case t.Kind() == reflect.Slice:
 		return "list"
+	case t.Kind() == reflect.Map:
+		return "numbers by name"
 	default:
 		return "number"
 	}
@@ -174,7 +192,7 @@ func describeFlag(b *strings.Builder, f *pflag.Flag) {
 // Every command that prints data has --json, and every flag says what it does.
 func TestCommandsKeepTheHouseRules(t *testing.T) {
 	t.Parallel()
-	withoutJSON := []string{"run", "completion", "example", "help"}
+	withoutJSON := []string{"run", "export", "completion", "example", "help"}
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {

@@ -22,8 +22,8 @@ var exitCodes = []struct {
 	{operr.Postgres.ExitCode(), "PostgreSQL: server, role, publication or connection"},
 	{operr.Kafka.ExitCode(), "Kafka: brokers, topics, rights"},
 	{operr.Slot.ExitCode(), "slot or position: going on might skip events"},
-	{operr.Halted.ExitCode(), "halted at an event that cannot be published"},
-	{operr.DrainIncomplete.ExitCode(), "drain incomplete: events were left unconfirmed; they will be sent again"},
+	{operr.Halted.ExitCode(), "an event cannot be published: the relay halted at it, or a retry was refused"},
+	{operr.DrainIncomplete.ExitCode(), "not done in time: events were left unconfirmed and will be sent again, or a retry was not decided"},
 }
 
 func exitCodesText() string {

@@ -31,6 +31,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newBenchCommand(a),
 		newDemoCommand(a),
 		newCheckpointCommand(a),
+		newParkedCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newCompletionCommand(a),

@@ -64,11 +64,11 @@ admin: {listen: "127.0.0.1:0"}
 log: {format: json}
 sources:
   - table: public.outbox
-    on_refusal: %s
     mapping: {event_id: id, key: aggregate_id, payload: payload, aggregate_type: aggregate_type, event_type: event_type}
     routes:
       - topic: %s.${aggregate_type}
-%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), cmp.Or(f.policy, router.OnRefusalHalt), f.prefix, extra)
+    on_refusal: %s
+%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), f.prefix, cmp.Or(f.policy, router.OnRefusalHalt), extra)
 	path := filepath.Join(f.t.TempDir(), "postrider.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		f.t.Fatal(err)
