@@ -258,3 +258,18 @@ func TestBenchGivesUpOnDeadBrokers(t *testing.T) {
 	r.expect(t, operr.Kafka.ExitCode(), "nothing was acknowledged for 2s", "kafka-topics.sh", "Try: ")
 	noTrace(t, db, r.err)
 }
+
+// A PostgreSQL that restarts in the middle ends the run, and is cleaned up when it is back.
+func TestBenchRemovesEverythingAfterARestart(t *testing.T) {
+	t.Parallel()
+	server, broker := testkit.PrivatePostgres(t, devstack.PostgresOptions{}), testkit.Kafka(t)
+	db := testkit.NewDB(t, server.DSN())
+	b := startBench(t, benchArgs(db, broker.Bootstrap(), "--rows", "2000", "--rate", "100", "--for", "5m"))
+	b.until("events/s for")
+	if err := server.Restart(t.Context(), devstack.Fast); err != nil {
+		t.Fatal(err)
+	}
+	r := b.end()
+	r.expect(t, operr.Postgres.ExitCode(), "removing database, slot and topic")
+	noTopic(t, broker, noTrace(t, db, r.err))
+}
