@@ -10,8 +10,8 @@ import (
 // warmEvents are enough for a broker's JVM to have compiled what a step runs through.
 const warmEvents = 300_000
 
-// WarmBroker sends records of the steps' kind to a topic that is deleted again, in small batches: without it the first contender would pay
-// for the compiler.
+// WarmBroker sends records of the steps' kind to a topic that is deleted again, in small batches: without it the first
+// contender would pay for the compiler.
 func (r *Rig) WarmBroker(ctx context.Context) error {
 	const topic, partitions = "warm-up", 6
 	if err := CreateTopic(ctx, r.client, topic, partitions); err != nil {
