@@ -20,7 +20,7 @@ TESTSERVERS := bin/testservers
 LINTER      := bin/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-long test-short cover fuzz-short lint fmt vet check clean $(TESTSERVERS)
+.PHONY: help build demo bench test test-long test-short cover fuzz-short lint fmt vet check clean $(TESTSERVERS)
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
@@ -30,6 +30,10 @@ build: ## the static binary, bin/postrider
 
 demo: build ## the whole story in a minute, without Docker; ARGS=--real-kafka for a real broker
 	./bin/postrider demo $(ARGS)
+
+bench: ## Postrider and its peers between real servers, docs/benchmarks.md; an hour, ARGS=--quick five minutes
+	@cd bench && $(GO) build -o ../bin/bench .
+	./bin/bench $(ARGS)
 
 test: $(TESTSERVERS) ## all tests with the race detector, on one shared PostgreSQL and Kafka
 	$(TESTSERVERS) run $(GO) test $(RACE) $(TEST_FLAGS) $(ARGS) $(PKG)
@@ -60,6 +64,7 @@ fmt: $(LINTER) ## format as lint wants it
 
 vet: ## go vet alone
 	$(GO) vet ./...
+	cd bench && $(GO) vet ./...
 
 check: lint test ## what a change has to pass
 

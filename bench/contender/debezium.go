@@ -31,7 +31,7 @@ func (d *Debezium) Name() string {
 
 // Describe gives the settings.
 func (d *Debezium) Describe() string {
-	text := "Connect standalone, Outbox Event Router, pgoutput, StringConverter, snapshot.mode=no_data, " + debezium.JVM
+	text := "Connect standalone, Outbox Event Router, pgoutput, StringConverter, snapshot.mode=no_data, " + debezium.JVM(d.Tuned)
 	if d.Tuned {
 		return text + "; " + debezium.TunedText()
 	}

@@ -145,7 +145,7 @@ func (p *Plan) latencies(s sizes) {
 	for round := 1; round <= s.rounds; round++ {
 		for _, r := range s.rates {
 			for _, c := range latencyOrder {
-				if r.perSec > limits[c] {
+				if limit, ok := limits[c]; ok && r.perSec > limit {
 					continue
 				}
 				params := result.Params{Partitions: s.base.Partitions, PayloadBytes: s.base.PayloadBytes, RowsPerTxn: 1, RatePerSec: r.perSec, Seconds: r.seconds}

@@ -47,7 +47,7 @@ var full = sizes{
 	rounds: 3,
 	base:   result.Params{Rows: 500_000, Partitions: 6, PayloadBytes: 200, RowsPerTxn: 1},
 	fewer:  map[string]int{"debezium": 250_000, "debezium-tuned": 250_000, "watermill": 30_000},
-	rates:  []rate{{10, 30}, {1000, 10}, {5000, 8}},
+	rates:  []rate{{10, 20}, {1000, 10}, {5000, 8}},
 	// Fewer rows of the large payloads: 200 MB and 400 MB of them.
 	scale: []size{
 		{axis: "rows", value: 50_000}, {axis: "rows", value: 2_000_000},
@@ -62,7 +62,7 @@ var full = sizes{
 var quick = sizes{
 	rounds: 1,
 	base:   result.Params{Rows: 200_000, Partitions: 6, PayloadBytes: 200, RowsPerTxn: 1},
-	fewer:  map[string]int{"debezium": 60_000, "debezium-tuned": 60_000, "polling": 100_000, "watermill": 5_000},
+	fewer:  map[string]int{"debezium": 60_000, "debezium-tuned": 60_000, "polling": 100_000, "polling-tuned": 100_000, "watermill": 5_000},
 	rates:  []rate{{1000, 5}},
 	scale:  []size{{axis: "rows", value: 50_000}, {axis: "partitions", value: 24}, {axis: "payload", value: 2_000, rows: 20_000}},
 	idle:   20, outage: 20, outageRate: 2000,
@@ -72,19 +72,19 @@ var quick = sizes{
 // drainOrder is a round.
 var drainOrder = []string{
 	"peek", "pg_recvlogical", "postrider", "postrider-gzip", "postrider-snappy", "postrider-lz4", "postrider-zstd", "postrider-tls",
-	"debezium", "debezium-tuned", "polling", "watermill",
+	"debezium", "debezium-tuned", "polling", "polling-tuned", "watermill",
 }
 
 // latencyOrder are those whose latency and rest are measured.
-var latencyOrder = []string{"postrider", "debezium", "debezium-tuned", "polling", "watermill"}
+var latencyOrder = []string{"postrider", "debezium", "debezium-tuned", "polling", "polling-tuned", "watermill"}
 
 // limits are rates that a contender cannot follow: its latency there would be the length of its queue.
-var limits = map[string]float64{"postrider": 1e6, "debezium": 1e6, "debezium-tuned": 1e6, "polling": 1e6, "watermill": 1000}
+var limits = map[string]float64{"watermill": 1000}
 
 // speeds are for estimates: events a second on two cores.
 var speeds = map[string]float64{
 	"peek": 150_000, "pg_recvlogical": 60_000, "postrider": 120_000, "postrider-gzip": 40_000, "postrider-snappy": 100_000,
-	"postrider-lz4": 100_000, "postrider-zstd": 80_000, "postrider-tls": 80_000, "debezium": 22_000, "debezium-tuned": 22_000, "polling": 30_000, "watermill": 2_000,
+	"postrider-lz4": 100_000, "postrider-zstd": 80_000, "postrider-tls": 80_000, "debezium": 22_000, "debezium-tuned": 22_000, "polling": 30_000, "polling-tuned": 45_000, "watermill": 2_000,
 }
 
 // overhead is for start, check and end of a step.

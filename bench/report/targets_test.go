@@ -250,3 +250,12 @@ func TestSpread(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestALatencyOfZeroIsAFigure: an event can be with its consumer before its writer hears of the commit.
+func TestALatencyOfZeroIsAFigure(t *testing.T) {
+	t.Parallel()
+	run := on(result.KindLatency, rate(10), func(r *result.Result, _ float64) { r.Latency.P99 = 0 })(synthetic(), 0)
+	if o := judged(t, run, "Commit → consumer at 10/s, p99"); o.verdict != reached || o.measured != "0 ms" {
+		t.Errorf("%+v, want 0 ms, reached", o)
+	}
+}

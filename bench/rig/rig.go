@@ -77,7 +77,7 @@ func (r *Rig) Start(ctx context.Context) (err error) {
 	if r.tlsCA, err = enableTLS(ctx, r.pg, r.conn); err != nil {
 		return err
 	}
-	if r.kafka, err = startKafka(ctx); err != nil {
+	if r.kafka, err = startKafka(ctx, false); err != nil {
 		return err
 	}
 	r.client, err = r.Client()

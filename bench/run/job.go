@@ -127,13 +127,14 @@ func (j *job) makeTable(ctx context.Context) error {
 }
 
 // fill gives a contender that reads a table its own copy of the events behind number after.
+// The view has xmin and ctid too: some order by them.
 func (j *job) fill(ctx context.Context, table string, after int64) error {
 	filler, ok := j.c.(contender.OwnTable)
 	if !ok {
 		return fmt.Errorf("contender %s reads a table but cannot fill it", j.c.Name())
 	}
 	j.Table, j.view = j.Name+"_v", true
-	sql := fmt.Sprintf("CREATE VIEW %s AS SELECT * FROM %s WHERE aggregate_version > %d", j.Table, table, after)
+	sql := fmt.Sprintf("CREATE VIEW %s AS SELECT xmin, ctid, t.* FROM %s AS t WHERE aggregate_version > %d", j.Table, table, after)
 	if _, err := j.Rig.SQL().Exec(ctx, sql); err != nil {
 		return err
 	}

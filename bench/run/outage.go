@@ -36,7 +36,7 @@ func (s *session) outage(ctx context.Context, step plan.Step, r *result.Result) 
 	}
 	l.costs(ctx, r)
 	r.Events, r.Seconds = count, time.Since(began).Seconds()
-	r.Note = fmt.Sprintf("%.0f s after the broker went on, all of the %d events that were written meanwhile (%.0f a second) had arrived",
+	r.Note = fmt.Sprintf("%.1f s after the broker went on, all of the %d events that were written meanwhile (%.0f a second) had arrived",
 		time.Since(back).Seconds(), count, written.Rate)
 	r.Check, err = l.verdict(ctx)
 	return err

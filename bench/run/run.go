@@ -64,6 +64,9 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := s.environment(ctx, opts.Quick); err != nil {
 		return err
 	}
+	if err := s.rig.WarmBroker(ctx); err != nil {
+		return fmt.Errorf("warm the broker up: %w", err)
+	}
 	return s.steps(ctx)
 }
 

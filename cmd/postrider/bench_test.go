@@ -189,6 +189,13 @@ func (b *interruptible) until(text string) {
 	b.t.Fatalf("ended before it said %q:\n%s", text, b.text.String())
 }
 
+func (b *interruptible) signal(s syscall.Signal) {
+	b.t.Helper()
+	if err := b.cmd.Process.Signal(s); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func (b *interruptible) end() result {
 	b.t.Helper()
 	for b.lines.Scan() {
@@ -206,11 +213,9 @@ func TestBenchRemovesEverythingOnInterrupt(t *testing.T) {
 		t.Run(phase, func(t *testing.T) {
 			b := startBench(t, benchArgs(db, broker.Bootstrap(), "--rows", "60000", "--rate", "100", "--for", "5m"))
 			b.until(phase)
-			for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-				if err := b.cmd.Process.Signal(s); err != nil {
-					t.Fatal(err)
-				}
-			}
+			b.signal(syscall.SIGINT)
+			b.until("removing database, slot and topic")
+			b.signal(syscall.SIGTERM)
 			r := b.end()
 			r.expect(t, operr.DrainIncomplete.ExitCode(), "what the run had made is removed")
 			noTopic(t, broker, noTrace(t, db, r.err))
@@ -257,4 +262,19 @@ func TestBenchGivesUpOnDeadBrokers(t *testing.T) {
 	r := b.end()
 	r.expect(t, operr.Kafka.ExitCode(), "nothing was acknowledged for 2s", "kafka-topics.sh", "Try: ")
 	noTrace(t, db, r.err)
+}
+
+// A PostgreSQL that restarts in the middle ends the run, and is cleaned up when it is back.
+func TestBenchRemovesEverythingAfterARestart(t *testing.T) {
+	t.Parallel()
+	server, broker := testkit.PrivatePostgres(t, devstack.PostgresOptions{}), testkit.Kafka(t)
+	db := testkit.NewDB(t, server.DSN())
+	b := startBench(t, benchArgs(db, broker.Bootstrap(), "--rows", "2000", "--rate", "100", "--for", "5m"))
+	b.until("events/s for")
+	if err := server.Restart(t.Context(), devstack.Fast); err != nil {
+		t.Fatal(err)
+	}
+	r := b.end()
+	r.expect(t, operr.Postgres.ExitCode(), "removing database, slot and topic")
+	noTopic(t, broker, noTrace(t, db, r.err))
 }

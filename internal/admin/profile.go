@@ -9,6 +9,7 @@ import (
 	"runtime/pprof"
 	"runtime/trace"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -51,17 +52,36 @@ func record(what string, start func(io.Writer) error, stop func()) http.HandlerF
 			return
 		}
 		secure(w, "application/octet-stream")
-		if err := start(w); err != nil {
+		out := &sharedWriter{w: w}
+		if err := start(out); err != nil {
 			refuse(w, http.StatusConflict, fmt.Errorf("no %s: %w", what, err))
 			return
 		}
 		defer stop()
-		_ = control.Flush() // the client learns that it is under way
+		out.alone(func() { _ = control.Flush() }) // the client learns that it is under way
 		select {
 		case <-time.After(d):
 		case <-r.Context().Done():
 		}
 	}
+}
+
+// sharedWriter lets the handler use the answer while the recorder, which has a
+// goroutine of its own, writes to it.
+type sharedWriter struct {
+	mu sync.Mutex // covers w
+	w  io.Writer
+}
+
+func (s *sharedWriter) Write(b []byte) (n int, err error) {
+	s.alone(func() { n, err = s.w.Write(b) })
+	return n, err
+}
+
+func (s *sharedWriter) alone(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
 }
 
 func seconds(r *http.Request) (time.Duration, error) {

@@ -156,9 +156,12 @@ func TestLatencyIsMeasuredFromCommit(t *testing.T) {
 	if _, err := newSchedule(Config{Rate: 100, For: time.Second}).result(); err == nil {
 		t.Error("a latency of nothing")
 	}
-	one := []time.Duration{7}
-	if percentile(one, 50) != 7 || percentile(one, 99) != 7 {
-		t.Error("percentiles of one")
+	one, thousand := []time.Duration{7}, make([]time.Duration, 1000)
+	for i := range thousand {
+		thousand[i] = time.Duration(i + 1)
+	}
+	if percentile(one, 50) != 7 || percentile(one, 99) != 7 || percentile(thousand, 50) != 500 || percentile(thousand, 99) != 990 {
+		t.Error("percentiles are not the nearest rank")
 	}
 }
 

@@ -11,9 +11,14 @@ import (
 	"strings"
 )
 
-// JVM is all that the JVM is told. With the options of Connect's start script (2 GiB of heap, G1 with short pauses) it was no faster and
-// took more memory.
-const JVM = "-Xmx1g"
+// JVM is what the JVM is told. With the options of Connect's start script (2 GiB of heap, G1 with short pauses) it was no faster and took
+// more memory; the parallel collector takes a tenth less CPU than G1, so the tuned variant has it.
+func JVM(tuned bool) string {
+	if tuned {
+		return "-Xmx1g -XX:+UseParallelGC"
+	}
+	return "-Xmx1g"
+}
 
 // Options are one worker with one connector.
 type Options struct {
@@ -52,7 +57,7 @@ func Write(o Options, jars string) (args []string, err error) {
 			return nil, err
 		}
 	}
-	return append(strings.Fields(JVM),
+	return append(strings.Fields(JVM(o.Tuned)),
 		"-Dlog4j2.configurationFile="+logs,
 		"-cp", filepath.Join(jars, "*"),
 		"org.apache.kafka.connect.cli.ConnectStandalone", worker, connector), nil
