@@ -208,11 +208,11 @@ type Refusal struct {
 type Order byte
 
 const (
-	// OrderUnknown: it has a unit, or may have one, and topic or key cannot be told.
+	// OrderUnknown means that it has a unit, or may have one, and topic or key cannot be told.
 	OrderUnknown Order = iota
-	// OrderNone: it has no key, or no topic that could exist.
+	// OrderNone means that it has no key, or no topic that could exist.
 	OrderNone
-	// OrderKnown: topic and key are known.
+	// OrderKnown means that topic and key are known.
 	OrderKnown
 )
 

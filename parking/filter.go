@@ -71,8 +71,12 @@ func (f *Filter) where(publisher string) (sql string, args []any) {
 		add("event_id = ANY($%d)", f.EventIDs)
 	}
 	for _, c := range []struct{ column, value string }{
-		{"reason", f.Reason}, {"aggregate_type", f.AggregateType}, {"aggregate_id", f.Aggregate},
-		{"event_type", f.EventType}, {"topic", f.Topic}, {"owner", f.Owner},
+		{"reason", f.Reason},
+		{"aggregate_type", f.AggregateType},
+		{"aggregate_id", f.Aggregate},
+		{"event_type", f.EventType},
+		{"topic", f.Topic},
+		{"owner", f.Owner},
 	} {
 		if c.value != "" {
 			add(c.column+" = $%d", c.value)

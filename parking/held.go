@@ -25,11 +25,11 @@ const (
 type Verdict int
 
 const (
-	// Flow: nothing before it is parked.
+	// Flow means that nothing before it is parked.
 	Flow Verdict = iota
-	// Park: it is counted as parked from now on.
+	// Park means that it is counted as parked from now on.
 	Park
-	// Full: it would have to be parked, and a limit is reached.
+	// Full means that it would have to be parked, and a limit is reached.
 	Full
 )
 

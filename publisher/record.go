@@ -119,12 +119,6 @@ func (r *rawRecord) content(msg *event.Message) error {
 	return p.err
 }
 
-// key is the record's key alone, a slice of r.rest; nil is a null key.
-func (r *rawRecord) key() []byte {
-	p := parser{rest: r.rest}
-	return p.bytes()
-}
-
 // parser reads what appendRecord wrote. It stays at the first error.
 type parser struct {
 	rest []byte

@@ -22,11 +22,11 @@ type Refused struct {
 type Disposal int
 
 const (
-	// Stop: the partition stops at it.
+	// Stop means that the partition stops at it.
 	Stop Disposal = iota
-	// Taken: the caller has it. The partition goes on without it.
+	// Taken means that the caller has it. The partition goes on without it.
 	Taken
-	// TakenWithKey: as Taken, and every record of its topic and key behind it is given
+	// TakenWithKey is Taken, and every record of its topic and key behind it is given
 	// back too, with the reason held, until Release.
 	TakenWithKey
 )

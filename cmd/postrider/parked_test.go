@@ -121,7 +121,7 @@ func TestParkedCommandsTellTheTruth(t *testing.T) {
 	s.awaitStates(t, "parked parked parked parked parked parked")
 
 	on.Store(false)
-	on = s.poisoned("poison-for-good")
+	s.poisoned("poison-for-good")
 	r = s.parked(t, "retry", "--all", "--json")
 	r.expect(t, operr.Halted.ExitCode(), "5 published, 1 refused again")
 	s.awaitStates(t, "published published parked published published published")

@@ -66,7 +66,7 @@ func (t *retrier) run(ctx context.Context) error {
 		}
 		err := t.round(ctx)
 		if t.sending.Err() != nil {
-			return nil //nolint:nilerr // what was not handed over has come back
+			return nil // what was not handed over has come back
 		}
 		if err == nil {
 			failures = 0
