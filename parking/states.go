@@ -25,16 +25,16 @@ type Actor int
 
 const (
 	// Relay is the process that holds the slot.
-	Relay Actor = iota
+	Relay Actor = 1 << iota
 	// Command is `postrider parked`.
 	Command
 )
 
-// transitions is the table of decision 4: from, to, by whom. What is not in it is
+// transitions is the table of decision 4: from, to, by whom (both where or-ed). What is not in it is
 // refused by both sides, since each update names the state that it comes from.
 var transitions = map[[2]State]Actor{
 	{Parked, Retry}:         Command,
-	{Retry, Parked}:         Command,
+	{Retry, Parked}:         Command | Relay, // relay: one before it in its unit was refused again
 	{Parked, Discarded}:     Command,
 	{Retry, Publishing}:     Relay,
 	{Parked, Publishing}:    Relay, // held ones follow by themselves
@@ -45,6 +45,5 @@ var transitions = map[[2]State]Actor{
 
 // May says whether an actor may change a state.
 func May(by Actor, from, to State) bool {
-	who, ok := transitions[[2]State{from, to}]
-	return ok && who == by
+	return transitions[[2]State{from, to}]&by != 0
 }

@@ -43,6 +43,8 @@ CREATE INDEX IF NOT EXISTS parked_unit ON postrider.parked (publisher, unit, com
     WHERE state IN ('parked', 'retry', 'publishing');
 CREATE INDEX IF NOT EXISTS parked_asked ON postrider.parked (publisher, commit_lsn, event_index)
     WHERE state = 'retry' OR (state = 'discarded' AND NOT noted);
+CREATE INDEX IF NOT EXISTS parked_done ON postrider.parked (publisher, finished_at)
+    WHERE state IN ('published', 'discarded');
 CREATE INDEX IF NOT EXISTS parked_event_id ON postrider.parked USING hash (event_id);
 
 COMMENT ON TABLE postrider.parked IS 'Events that could not be published: change them with `postrider parked`, which keeps the audit';
