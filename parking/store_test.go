@@ -104,8 +104,11 @@ func TestStoreIsFenced(t *testing.T) {
 	for _, who := range []string{"gone", "taken over"} {
 		store := s.store()
 		for what, err := range map[string]error{
-			"park":     store.Park(t.Context(), []*parking.Event{parkedEvent("k", 9, event.ReasonTooLarge)}),
-			"claim":    func() error { _, err := store.ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k"))}, 9); return err }(),
+			"park": store.Park(t.Context(), []*parking.Event{parkedEvent("k", 9, event.ReasonTooLarge)}),
+			"claim": func() error {
+				_, err := store.ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k"))}, 9)
+				return err
+			}(),
 			"singles":  func() error { _, err := store.ClaimSingles(t.Context(), ids); return err }(),
 			"publish":  store.Published(t.Context(), ids),
 			"return":   store.Returned(t.Context(), []parking.Return{{ID: ids[0], Reason: event.ReasonTooLarge}}),

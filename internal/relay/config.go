@@ -36,6 +36,9 @@ type Config struct {
 
 	// Parking bounds what may be parked.
 	Parking parking.Limits
+	// KeepParked is how long a parked event that was published or discarded stays in the
+	// table; it stays at least until confirmed has passed it. Default 168 h.
+	KeepParked time.Duration
 
 	Timers Timers
 
@@ -63,6 +66,11 @@ type Timers struct {
 	// heard is noticed within Watch and that, and must be before it can give the slot
 	// to another instance, which takes wal_sender_timeout (trap 20). Default 5 s.
 	Statement time.Duration
+	// Prune is how often parked events that are done with are removed. Default 1 min.
+	Prune time.Duration
+	// ParkedLog is how often it is said that events are parked, while the number does
+	// not change; where it does, at StandbyLog. Default 10 min.
+	ParkedLog time.Duration
 	// StandbyLog is how often a waiting standby says so. Default 30 s.
 	StandbyLog time.Duration
 	// Start is how long a server or broker that cannot be reached is tried at the start
@@ -85,6 +93,9 @@ func (c Config) withDefaults() Config {
 	def(&c.Timers.Idle, 2*time.Second)
 	def(&c.Timers.Watch, 10*time.Second)
 	def(&c.Timers.Statement, checkpoint.DefaultStatementTimeout)
+	def(&c.KeepParked, 7*24*time.Hour)
+	def(&c.Timers.Prune, time.Minute)
+	def(&c.Timers.ParkedLog, 10*time.Minute)
 	def(&c.Timers.StandbyLog, 30*time.Second)
 	def(&c.Timers.Start, 10*time.Second)
 	def(&c.Timers.BackoffMin, 200*time.Millisecond)

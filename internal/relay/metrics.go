@@ -23,6 +23,10 @@ type metrics struct {
 	ignoredOps    *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
 	parked        *prometheus.CounterVec
+	parkedNow     *prometheus.GaugeVec
+	parkedOldest  prometheus.GaugeFunc
+	ownerless     prometheus.Gauge
+	heldKeys      prometheus.GaugeFunc
 	storedLSN     prometheus.Gauge
 	confirmedLSN  prometheus.Gauge
 	restartLSN    prometheus.Gauge
@@ -32,9 +36,10 @@ type metrics struct {
 	oldestSeconds prometheus.GaugeFunc
 	unconfirmed   prometheus.GaugeFunc
 
-	// mu covers gen, which the two functions above look at.
-	mu  sync.Mutex
-	gen *generation
+	// mu covers gen, which the functions above look at, and firstParked.
+	mu          sync.Mutex
+	gen         *generation
+	firstParked time.Time
 }
 
 // newMetrics registers the relay's metrics with reg, if it is not nil. Their names
@@ -57,6 +62,16 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.ignoredOps = vec("ignored_total", "Changes that publish nothing, by operation.", "op")
 	m.refusals = vec("refused_total", "Events that could not be published, by reason.", "reason")
 	m.parked = vec("parked_total", "Events that were parked and are durable, by reason; held ones stand behind another of their key.", "reason")
+	m.parkedNow = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "postrider", Name: "parked_events", Help: "Parked events that are neither published nor discarded, by reason.",
+	}, []string{"reason"})
+	m.parkedOldest = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "postrider", Name: "parked_oldest_seconds", Help: "Since when the oldest of them is parked; 0 where there is none.",
+	}, m.parkedAge)
+	m.ownerless = gauge("parked_ownerless_events", "Those of them that are assigned to nobody.")
+	m.heldKeys = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "postrider", Name: "held_keys", Help: "Keys of which later events wait behind a parked one.",
+	}, m.heldNow)
 	m.storedLSN = gauge("stored_lsn", "The durable position, as a byte position in the WAL.")
 	m.confirmedLSN = gauge("confirmed_lsn", "What was last reported to the slot, as a byte position in the WAL.")
 	m.restartLSN = gauge("restart_lsn", "Where the slot would begin to read again, as a byte position in the WAL.")
@@ -71,6 +86,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, m.unconfirmedEvents)
 	if reg != nil {
 		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked,
+			m.parkedNow, m.parkedOldest, m.ownerless, m.heldKeys,
 			m.storedLSN, m.confirmedLSN, m.restartLSN, m.heldBytes, m.safeBytes, m.walStatus, m.oldestSeconds, m.unconfirmed)
 	}
 	return m

@@ -221,6 +221,9 @@ func (h *handler) parkHeld() (held bool, halt *event.Refusal, err error) {
 		return false, nil, nil
 	}
 	u := parking.UnitOf(h.msg.Topic, h.msg.Key)
+	if err := h.giveWay(u); err != nil {
+		return false, nil, err
+	}
 	switch p.held.Arrive(u, h.msg.Position) {
 	case parking.Flow:
 		return false, nil, nil
@@ -231,6 +234,33 @@ func (h *handler) parkHeld() (held bool, halt *event.Refusal, err error) {
 		}), nil
 	}
 	return true, nil, h.parkEvent(&parking.Event{Message: parking.CopyMessage(&h.msg), Unit: &u, Reason: event.ReasonHeld})
+}
+
+// giveWayMost bounds how long an arrival waits for the last claim of its unit.
+const giveWayMost = 2 * time.Second
+
+// giveWay lets a unit be released whose arrivals never pause: when all that is parked of
+// it is on its way, lap after lap, the next arrival waits for it instead of joining.
+func (h *handler) giveWay(u parking.Unit) error {
+	p := h.gen.park
+	outstanding := p.held.Of(u)
+	if outstanding == 0 {
+		return nil
+	}
+	landed := p.retries.lastClaim(u, outstanding)
+	if landed == nil {
+		return nil
+	}
+	h.gen.publisher.Flush()
+	patience := time.NewTimer(giveWayMost)
+	defer patience.Stop()
+	select {
+	case <-landed:
+	case <-patience.C:
+	case <-h.ctx.Done():
+		return context.Cause(h.ctx)
+	}
+	return nil
 }
 
 // parkEvent hands an event that is counted to the writer. While the store cannot be

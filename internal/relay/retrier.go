@@ -28,6 +28,7 @@ type retrier struct {
 	// router routes rows again that the stream's router refused.
 	router  *router.Router
 	singles []int64
+	census  census
 
 	// sending ends when no more is to be handed over: at stop, and with the link.
 	sending context.Context
@@ -40,7 +41,7 @@ func newRetrier(l *link) (*retrier, error) {
 	if err != nil {
 		return nil, configError(err)
 	}
-	t := &retrier{link: l, gen: l.gen, r: l.gen.park.retries, router: rt, done: make(chan struct{})}
+	t := &retrier{link: l, gen: l.gen, census: census{link: l}, r: l.gen.park.retries, router: rt, done: make(chan struct{})}
 	t.sending, t.halt = context.WithCancel(l.ctx)
 	return t, nil
 }
@@ -57,14 +58,19 @@ func (t *retrier) run(ctx context.Context) error {
 	defer poll.Stop()
 	pause := backoff{lo: t.gen.cfg.Timers.BackoffMin, hi: t.gen.cfg.Timers.BackoffMax}
 	for failures := 0; ; {
+		look := false
 		select {
 		case <-t.sending.Done():
 			return nil
 		case <-poll.C:
 			t.r.ask()
+			look = true
 		case <-t.r.wake:
 		}
 		err := t.round(ctx)
+		if err == nil && look {
+			err = t.census.round(ctx)
+		}
 		if t.sending.Err() != nil {
 			return nil // what was not handed over has come back
 		}
@@ -161,6 +167,8 @@ func (t *retrier) unitLanded(f *retryFlight, back bool) {
 	refused := u.refused
 	if over {
 		u.refused, u.due = false, true
+		u.laps++
+		u.land()
 	}
 	if over && (refused || t.gen.park.held.Of(u.unit) == 0) {
 		delete(t.r.following, u.unit)

@@ -34,6 +34,10 @@ type retryUnit struct {
 	due bool
 	// refused: one of its flights came back.
 	refused bool
+	// laps counts how often all that was on its way came down and more had joined.
+	laps int
+	// landed is closed when all that is on its way has come down; nil where nobody waits.
+	landed chan struct{}
 }
 
 // retryFlight is a claimed event. unit is nil where it holds nothing.
@@ -48,6 +52,32 @@ type retryFlight struct {
 
 func newRetries() *retries {
 	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}}
+}
+
+// land wakes those who give way.
+func (u *retryUnit) land() {
+	if u.landed != nil {
+		close(u.landed)
+		u.landed = nil
+	}
+}
+
+// giveWayAfter laps an arrival waits for its unit's last claim instead of joining.
+const giveWayAfter = 3
+
+// lastClaim gives what to wait for where the unit's outstanding events are all on their
+// way, and arrivals have joined them lap after lap; else nil.
+func (r *retries) lastClaim(u parking.Unit, outstanding int) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.following[u]
+	if f == nil || f.laps < giveWayAfter || f.flying == 0 || f.flying < outstanding {
+		return nil
+	}
+	if f.landed == nil {
+		f.landed = make(chan struct{})
+	}
+	return f.landed
 }
 
 // ask says that a command may have asked for something.
