@@ -95,7 +95,7 @@ func (d *Desk) List(ctx context.Context, f Filter, most int) (Listing, error) {
 		}); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, `SELECT count(DISTINCT unit) FROM postrider.parked WHERE `+where, args...).Scan(&list.Keys); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT count(DISTINCT unit) FILTER (WHERE state IN ('parked', 'retry', 'publishing')) FROM postrider.parked WHERE `+where, args...).Scan(&list.Keys); err != nil {
 			return err
 		}
 		limit := ""

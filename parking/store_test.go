@@ -266,3 +266,15 @@ func TestCensus(t *testing.T) {
 		t.Errorf("%+v, error %v", c, err)
 	}
 }
+
+// case C41: keys are held by what is outstanding, whatever else is listed.
+func TestListCountsHeldKeys(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.park(t, parkedEvent("a", 1, event.ReasonTooLarge), parkedEvent("b", 2, event.ReasonTooLarge))
+	s.exec(t, "UPDATE postrider.parked SET state = 'published' WHERE event_id = 'b-2'")
+	list, err := s.desk().List(t.Context(), parking.Filter{States: []parking.State{parking.Parked, parking.Published}}, 0)
+	if err != nil || list.Total != 2 || list.Keys != 1 {
+		t.Errorf("%d events, %d held keys, error %v", list.Total, list.Keys, err)
+	}
+}
