@@ -28,13 +28,15 @@ func (s *stack) poisoned(texts ...string) (on *atomic.Bool) {
 		if !on.Load() || len(req.Topics) == 0 {
 			return nil, nil, false
 		}
-		guilty := false
+		guilty := map[int32]bool{}
 		for _, text := range texts {
 			for _, p := range req.Topics[0].Partitions {
-				guilty = guilty || bytes.Contains(p.Records, []byte(text))
+				if bytes.Contains(p.Records, []byte(text)) {
+					guilty[p.Partition] = true
+				}
 			}
 		}
-		if !guilty {
+		if len(guilty) == 0 {
 			return nil, nil, false
 		}
 		res := req.ResponseKind().(*kmsg.ProduceResponse)
@@ -42,7 +44,10 @@ func (s *stack) poisoned(texts ...string) (on *atomic.Bool) {
 		rt.Topic = req.Topics[0].Topic
 		for _, p := range req.Topics[0].Partitions {
 			rp := kmsg.NewProduceResponseTopicPartition()
-			rp.Partition, rp.ErrorCode = p.Partition, 10
+			rp.Partition, rp.ErrorCode = p.Partition, 19 // not appended: its neighbours come again, alone
+			if guilty[p.Partition] {
+				rp.ErrorCode = 10
+			}
 			rt.Partitions = append(rt.Partitions, rp)
 		}
 		res.Topics = append(res.Topics, rt)
