@@ -201,13 +201,17 @@ func (p *Plan) idles(s sizes) {
 func (p *Plan) outages(s sizes) {
 	params := s.base
 	params.Rows, params.RatePerSec, params.Seconds = 0, s.outageRate, s.outage
-	p.add(Step{Name: "outage/1/postrider", Kind: result.KindOutage, Contender: "postrider", Round: 1, Params: params,
-		Estimate: overhead("postrider") + WarmUp + s.outage + 5 + s.outage*s.outageRate/speeds["postrider"]})
+	p.add(Step{
+		Name: "outage/1/postrider", Kind: result.KindOutage, Contender: "postrider", Round: 1, Params: params,
+		Estimate: overhead("postrider") + WarmUp + s.outage + 5 + s.outage*s.outageRate/speeds["postrider"],
+	})
 }
 
 func (p *Plan) huges(s sizes) {
-	p.add(Step{Name: "hugetxn/1/postrider", Kind: result.KindHugeTxn, Contender: "postrider", Round: 1, Params: s.huge, Backlog: hugeTable,
-		Estimate: overhead("postrider") + float64(s.huge.Rows)*25e-6})
+	p.add(Step{
+		Name: "hugetxn/1/postrider", Kind: result.KindHugeTxn, Contender: "postrider", Round: 1, Params: s.huge, Backlog: hugeTable,
+		Estimate: overhead("postrider") + float64(s.huge.Rows)*25e-6,
+	})
 }
 
 func (p *Plan) add(s Step) { p.Steps = append(p.Steps, s) }
