@@ -67,7 +67,7 @@ var full = sizes{
 var quick = sizes{
 	rounds: 1,
 	base:   result.Params{Rows: 200_000, Partitions: 6, PayloadBytes: 200, RowsPerTxn: 1},
-	fewer:  map[string]int{"debezium": 60_000, "debezium-tuned": 60_000, "polling": 100_000, "polling-tuned": 100_000, "watermill": 5_000},
+	fewer:  map[string]int{"debezium": 80_000, "debezium-tuned": 80_000, "watermill": 5_000},
 	rates:  []rate{{1000, 5}},
 	scale:  []size{{axis: "rows", value: 50_000}, {axis: "partitions", value: 24}, {axis: "payload", value: 2_000, rows: 20_000}},
 	idle:   20, outage: 20, outageRate: 2000,
@@ -96,11 +96,11 @@ var speeds = map[string]float64{
 func overhead(contender string) float64 {
 	switch contender {
 	case "debezium", "debezium-tuned":
-		return 13
+		return 12
 	case "postrider-tls":
 		return 8
 	case "peek", "pg_recvlogical":
 		return 0.5
 	}
-	return 3.5
+	return 3
 }
