@@ -75,9 +75,9 @@ func (p *Plan) need(spec outbox.Spec, tail int) {
 
 // Estimate is the time of all steps, in seconds, and of what comes before them.
 func (p Plan) Estimate() float64 {
-	sum := startEstimate
+	sum := StartEstimate
 	for _, b := range p.Backlogs {
-		sum += loadEstimate(b)
+		sum += LoadEstimate(b)
 	}
 	for _, s := range p.Steps {
 		sum += s.Estimate
@@ -85,17 +85,17 @@ func (p Plan) Estimate() float64 {
 	return sum
 }
 
-// startEstimate is for the servers, and programs that are built already.
-const startEstimate = 15.0
+// StartEstimate is for the servers, and programs that are built already, in seconds.
+const StartEstimate = 15.0
 
-// loadEstimate is for a backlog: transactions and bytes cost.
-func loadEstimate(b outbox.Spec) float64 {
+// LoadEstimate is for a backlog, in seconds: transactions and bytes cost.
+func LoadEstimate(b outbox.Spec) float64 {
 	rows := 0
 	for _, tail := range b.Tails {
 		rows = max(rows, tail)
 	}
 	transactions := float64(rows) / float64(max(1, b.RowsPerTxn))
-	return 1 + float64(rows)*12e-6 + transactions*25e-6 + float64(rows*b.Payload)*4e-8
+	return 1 + float64(rows)*4e-6 + transactions*12e-6 + float64(rows*b.Payload)*4e-8
 }
 
 // Names of the backlogs' tables.
