@@ -221,17 +221,6 @@ func TestDecodeCachesByOID(t *testing.T) {
 		"insert 1 leaf2: id=b", "insert 2 leaf1: id=c", "commit 0/10 end 0/20")
 }
 
-// nopHandler is as cheap as a handler can be.
-type nopHandler struct{ rows int }
-
-func (*nopHandler) Relation(*event.Relation) error               { return nil }
-func (*nopHandler) Begin(event.LSN, time.Time, uint32) error     { return nil }
-func (h *nopHandler) Insert(*event.Row) error                    { h.rows++; return nil }
-func (*nopHandler) Ignored(string)                               {}
-func (*nopHandler) Commit(event.LSN, event.LSN, time.Time) error { return nil }
-func (*nopHandler) KeepAlive(event.LSN)                          {}
-func (*nopHandler) InputDrained()                                {}
-
 // The handler's own error comes back as it was.
 func TestDecodeReturnsTheHandlersError(t *testing.T) {
 	t.Parallel()

@@ -71,7 +71,7 @@ func (c *counting) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// gather starts a stream over a link whose server does what script says.
+// gather starts a stream over a link whose server does what script says. Its buffer is small: many reads find data.
 func gather(t *testing.T, link string, script func(*wire.Conn), hooks ...func(*gathering)) *gathering {
 	t.Helper()
 	kind := links[link]
@@ -84,7 +84,7 @@ func gather(t *testing.T, link string, script func(*wire.Conn), hooks ...func(*g
 	case kind.tls:
 		dsn, g.front = tlsDSN(t, address(t, srv))
 	}
-	session, err := Connect(within(t), Config{ConnString: dsn, Slot: "outbox_slot", Publications: []string{"outbox_pub"}})
+	session, err := Connect(within(t), Config{ConnString: dsn, Slot: "outbox_slot", Publications: []string{"outbox_pub"}, ReadBuffer: 16 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,8 +128,8 @@ func address(t *testing.T, srv *wire.Server) string {
 	return u.Host
 }
 
-// waitLong makes the far gatherer wait until it is woken.
-func waitLong(g *gathering) { g.spy.gatherer.(*rcvlowat).limit = time.Hour }
+// waitLong makes the far gatherer wait until it is woken, for longer than a test does and less than a silence.
+func waitLong(g *gathering) { g.spy.gatherer.(*rcvlowat).limit = 2 * patience }
 
 // transactions are n of one row each, the first at LSN from, as CopyData messages.
 func transactions(from event.LSN, n int) (frames [][]byte) {
@@ -147,17 +147,15 @@ func transactions(from event.LSN, n int) (frames [][]byte) {
 func TestQuietAfterABurst(t *testing.T) {
 	t.Parallel()
 	onEachLink(t, func(t *testing.T, link string) {
-		burst, over := 1000, make(chan struct{})
-		asked := make(chan event.LSN)
+		burst, asked := 1000, make(chan event.LSN, 2)
+		defer close(asked)
 		g := gather(t, link, func(c *wire.Conn) {
 			_ = c.Raw(slices.Concat(transactions(0x1000, burst)...))
-			<-over
 			_ = c.KeepAlive(<-asked, true)
 			_ = c.Raw(slices.Concat(transactions(<-asked, 1)...))
 			<-c.Gone()
 		})
 		g.h.commits(t, burst)
-		close(over)
 		conn := await(t, "connection", g.conn)
 		await(t, "first status", conn.Statuses())
 		asked <- 0x100000
@@ -290,7 +288,8 @@ func TestInputDrainedUnderTLS(t *testing.T) {
 		}
 		frames := transactions(0x2000, 100)
 		kernel, release := &counting{}, make(chan struct{})
-		held := sync.OnceFunc(func() { <-release })
+		held, letGo := sync.OnceFunc(func() { <-release }), sync.OnceFunc(func() { close(release) })
+		defer letGo()
 		g := gather(t, link, func(c *wire.Conn) { _ = c.Raw(slices.Concat(transactions(0x1000, 1)...)); <-c.Gone() }, func(g *gathering) {
 			kernel.Conn, g.source.socket.Conn = g.source.socket.Conn, kernel
 			g.h.onCommit = func(event.LSN) { held() }
@@ -303,7 +302,7 @@ func TestInputDrainedUnderTLS(t *testing.T) {
 		if err := records(client, frames); err != nil {
 			t.Fatal(err)
 		}
-		close(release)
+		letGo()
 		g.h.until(t, "all commits and a drained input", func() bool { return g.h.drainedAt == 101 })
 		g.h.mu.Lock()
 		drained := g.h.drained - before

@@ -31,7 +31,7 @@ func tcpPair(t *testing.T, mark int, limit time.Duration) (*socket, *rcvlowat, n
 	s := newSocket(conn)
 	g := farGatherer(t, conn, mark, limit)
 	s.wait = g
-	if err := s.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := s.SetReadDeadline(time.Now().Add(2 * patience)); err != nil {
 		t.Fatal(err)
 	}
 	s.stream(func() {}, new(int), false)
@@ -65,7 +65,7 @@ func mustRead(t *testing.T, s *socket, want int) {
 // not keep the first byte of a quiet stream.
 func TestMarkIsLoweredWhenGatheringEnds(t *testing.T) {
 	t.Parallel()
-	s, g, peer := tcpPair(t, 6000, time.Hour)
+	s, g, peer := tcpPair(t, 6000, patience)
 	s.pace.on = true
 	s.drained = func() {
 		go func() {
@@ -101,19 +101,23 @@ func TestMarkIsLoweredWhenTheTimeIsUp(t *testing.T) {
 // rule 22: an end wakes a reader that waits for the mark; what came before it is read first.
 func TestEndWakesTheGatherer(t *testing.T) {
 	t.Parallel()
-	for name, bytes := range map[string]int{"nothing before it": 0, "bytes before it": 100} {
+	for name, before := range map[string]int{"nothing before it": 0, "bytes before it": 100} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, g, peer := tcpPair(t, 1000, time.Hour)
+			s, g, peer := tcpPair(t, 1000, patience)
+			began := time.Now()
 			s.pace.on = true
-			mustWrite(t, peer, bytes)
+			mustWrite(t, peer, before)
 			s.drained = func() { go func() { _ = peer.Close() }() }
-			if bytes > 0 {
-				mustRead(t, s, bytes)
+			if before > 0 {
+				mustRead(t, s, before)
 				s.pace = pace{}
 			}
 			if n, err := s.Read(make([]byte, 10)); n != 0 || !errors.Is(err, io.EOF) {
 				t.Fatalf("read %d bytes, %v", n, err)
+			}
+			if time.Since(began) >= patience {
+				t.Fatal("only the time limit woke it")
 			}
 			if g.raised {
 				t.Fatal("the mark is still raised")
@@ -126,7 +130,7 @@ func TestEndWakesTheGatherer(t *testing.T) {
 // wherever it comes.
 func TestInterruptIsNotCoveredUp(t *testing.T) {
 	t.Parallel()
-	s, _, _ := tcpPair(t, 1000, time.Hour)
+	s, _, _ := tcpPair(t, 1000, patience)
 	for range 300 {
 		if err := s.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
@@ -177,7 +181,7 @@ func TestHolder(t *testing.T) {
 		s.pace.on = false
 		gather(1)
 		s.pace.on = true
-		if long := gather(busyAfter); long != 0 {
+		if long := gather(nearShutEvery - 1); long != 0 {
 			t.Fatal("a burst met the long hold")
 		}
 	}
