@@ -128,13 +128,17 @@ func (g *rcvlowat) rest() { g.set(1) }
 
 // await blocks until the mark is reached, the peer has closed, or the read deadline; the runtime's poller may also
 // hold a wake-up from before. It says whether there is something to read.
+//
+// The kernel is asked first, with its own measure: an end that came before the wait wakes nobody any more.
 func (g *rcvlowat) await() bool {
-	asked, queued := false, uint32(0)
+	asked, queued := false, 0
 	err := g.raw.Read(func(fd uintptr) bool {
-		var failed error
-		queued, failed = unix.IoctlGetUint32(int(fd), unix.TIOCINQ)
-		done := asked || failed != nil || queued >= uint32(g.mark)
+		n, failed := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		done := asked || failed != nil || n > 0
 		asked = true
+		if done {
+			queued, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) // an end has none
+		}
 		return done
 	})
 	return err == nil && queued > 0
