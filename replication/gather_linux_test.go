@@ -154,6 +154,8 @@ func TestQuietAfterABurst(t *testing.T) {
 			_ = c.KeepAlive(<-asked, true)
 			_ = c.Raw(slices.Concat(transactions(<-asked, 1)...))
 			<-c.Gone()
+		}, func(g *gathering) {
+			g.h.onCommit = func(event.LSN) { g.source.socket.pace = pace{on: true} } // also where the burst's last reads were thin
 		})
 		g.h.commits(t, burst)
 		conn := await(t, "connection", g.conn)
@@ -269,7 +271,12 @@ func TestCloseBeforeTheRead(t *testing.T) {
 func TestHangUpWhileGathering(t *testing.T) {
 	t.Parallel()
 	onEachLink(t, func(t *testing.T, link string) {
-		g := gather(t, link, func(c *wire.Conn) { _ = c.Raw(slices.Concat(transactions(0x1000, 3)...)) })
+		start := make(chan struct{})
+		letGo := sync.OnceFunc(func() { close(start) })
+		defer letGo()
+		g := gather(t, link, func(c *wire.Conn) { <-start; _ = c.Raw(slices.Concat(transactions(0x1000, 3)...)) })
+		await(t, "gathering", g.spy.began)
+		letGo()
 		if err := await(t, "end of Run", g.result); !operr.IsTransient(err) {
 			t.Fatal(err)
 		}

@@ -57,10 +57,11 @@ func gathererOf(conn net.Conn) gatherer {
 		if err != nil {
 			return nil
 		}
+		far := &rcvlowat{raw: raw, mark: gatherMark, limit: gatherFor}
 		if near(c.RemoteAddr().String()) {
-			return &holder{nap: nap}
+			return &holder{nap: nap, large: far}
 		}
-		return &rcvlowat{raw: raw, mark: gatherMark, limit: gatherFor}
+		return far
 	}
 	return nil
 }
@@ -85,18 +86,21 @@ func (pauser) rest() {}
 // queue, and then leave in pieces of up to 64 KiB. So the reader lets its small window fill, and now and then
 // holds it shut for longer: what has joined behind it keeps it shut at the reads that follow, while without
 // such a reserve the sender falls back to single packets and, so slowed, stays there (docs/decisions/0005). Where messages
-// are large there is nothing to join, and a window each 2 ms would be a limit.
+// are large there is little to join, and a window each 2 ms would be a limit: they gather by the mark.
 //
 // The long hold comes late in a busy stretch, so that a burst on a quiet stream does not meet it.
 type holder struct {
 	nap   func(time.Duration)
 	reads int // of this stretch
+	large gatherer
 }
 
 func (h *holder) gather(s *socket) {
 	if s.sizes.mean() >= nearSmall {
+		h.large.gather(s)
 		return
 	}
+	h.large.rest()
 	if h.reads++; h.reads%nearShutEvery == 0 {
 		h.nap(nearShut)
 		return
@@ -104,7 +108,10 @@ func (h *holder) gather(s *socket) {
 	h.nap(nearHold)
 }
 
-func (h *holder) rest() { h.reads = 0 }
+func (h *holder) rest() {
+	h.reads = 0
+	h.large.rest()
+}
 
 // rcvlowat gathers by SO_RCVLOWAT (socket(7)): below the mark the kernel does not wake the reader.
 //

@@ -82,6 +82,9 @@ func TestMarkIsLoweredWhenGatheringEnds(t *testing.T) {
 	s.pace = pace{}
 	mustWrite(t, peer, 1)
 	mustRead(t, s, 1)
+	if g.raised {
+		t.Fatal("the mark is still raised")
+	}
 }
 
 // rule 22: where the mark is not reached in time, less is read, and the next byte too.
@@ -154,11 +157,12 @@ func TestInterruptIsNotCoveredUp(t *testing.T) {
 }
 
 // rule 22: within one machine each read of a busy stretch waits 2 ms, one in 64 of them 10 ms; a burst does not meet
-// the long one, however many bursts there were, and large messages no wait at all.
+// the long one, however many bursts there were, and large messages gather by the mark.
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	var naps []time.Duration
-	h := &holder{nap: func(d time.Duration) { naps = append(naps, d) }}
+	var large countingGatherer
+	h := &holder{nap: func(d time.Duration) { naps = append(naps, d) }, large: &large}
 	messages := 0
 	s := &socket{wait: h, drained: func() {}, sizes: sizes{messages: &messages}}
 	gather := func(times int) (long int) {
@@ -186,7 +190,15 @@ func TestHolder(t *testing.T) {
 		}
 	}
 	messages, s.sizes.bytes = sizesOver, sizesOver*nearSmall
-	if gather(nearShutEvery); len(naps) != 0 {
-		t.Fatalf("%d naps with large messages", len(naps))
+	if large.gathered != 0 {
+		t.Fatalf("%d reads of small messages waited for the mark", large.gathered)
+	}
+	if gather(nearShutEvery); len(naps) != 0 || large.gathered != nearShutEvery {
+		t.Fatalf("%d naps with large messages, %d waits for the mark", len(naps), large.gathered)
 	}
 }
+
+type countingGatherer struct{ gathered int }
+
+func (g *countingGatherer) gather(*socket) { g.gathered++ }
+func (g *countingGatherer) rest()          {}
