@@ -12,7 +12,6 @@ import (
 	"io"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -141,11 +140,7 @@ func records(c net.Conn, pieces [][]byte) error {
 // unixDSN puts the server at backend behind a Unix socket.
 func unixDSN(t *testing.T, backend string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "front") // the test's own folder may have too long a name
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	ln, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL.5432"))
 	if err != nil {
 		t.Fatal(err)
