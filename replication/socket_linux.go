@@ -138,13 +138,13 @@ func (g *rcvlowat) rest() { g.set(1) }
 //
 // The kernel is asked first, with its own measure: an end that came before the wait wakes nobody any more.
 func (g *rcvlowat) await() bool {
-	asked, queued := false, 0
+	asked, queued := false, uint32(0)
 	err := g.raw.Read(func(fd uintptr) bool {
 		n, failed := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		done := asked || failed != nil || n > 0
 		asked = true
 		if done {
-			queued, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) // an end has none
+			queued, _ = unix.IoctlGetUint32(int(fd), unix.TIOCINQ) // a C int; an end has none
 		}
 		return done
 	})
