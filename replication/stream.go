@@ -270,6 +270,9 @@ func (st *Stream) ended(ctx context.Context, err error) error {
 	if own := (handlerError{}); errors.As(err, &own) {
 		return own.error
 	}
+	if st.isClosed() {
+		err = net.ErrClosed // the server hangs up at our farewell: which of the two is seen first says nothing
+	}
 	if first := st.writeError(); first != nil {
 		err = first // a closed connection is only its echo
 	}
