@@ -47,14 +47,15 @@ type options struct {
 	dir    string
 	resume bool
 	only   string
+	again  string
 	rounds int
 	report bool
 	docs   string
 	binary string
 	list   bool
 
-	match *regexp.Regexp
-	out   io.Writer
+	match, forget *regexp.Regexp
+	out           io.Writer
 }
 
 func newCommand() *cobra.Command {
@@ -79,6 +80,7 @@ func newCommand() *cobra.Command {
 	f.StringVar(&o.dir, "dir", "", "`folder` for results, logs and the servers' data (default bench/.run; bench/.run/quick with --quick)")
 	f.BoolVar(&o.resume, "resume", false, "go on with the run in --dir: what has a result is not measured again")
 	f.StringVar(&o.only, "only", "", "measure only the steps whose names match this `regexp`, such as '^drain/'")
+	f.StringVar(&o.again, "again", "", "with --resume: measure the steps whose names match this `regexp` anew")
 	f.IntVar(&o.rounds, "rounds", 0, "`number` of rounds instead of three (--quick: one)")
 	f.BoolVar(&o.report, "report", false, "measure nothing, write the page from the results that are there")
 	f.StringVar(&o.docs, "docs", "", "`folder` for benchmarks.md and its charts (default docs for a whole run, else <dir>/docs)")
@@ -94,6 +96,14 @@ func (o *options) validate() (err error) {
 	if o.only != "" {
 		if o.match, err = regexp.Compile(o.only); err != nil {
 			return fmt.Errorf("--only: %w", err)
+		}
+	}
+	if o.again != "" {
+		if !o.resume {
+			return errors.New("--again goes with --resume")
+		}
+		if o.forget, err = regexp.Compile(o.again); err != nil {
+			return fmt.Errorf("--again: %w", err)
 		}
 	}
 	if o.binary != "" {
@@ -153,6 +163,9 @@ func (o *options) measure(ctx context.Context, root string) error {
 	store, err := run.OpenStore(o.dir, o.resume)
 	if err != nil {
 		return err
+	}
+	if o.forget != nil {
+		store.Forget(o.forget.MatchString)
 	}
 	p := o.plan(store.Done)
 	if len(p.Steps) == 0 {

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// recordChunk holds some fifty records of 200-byte payloads. 96 lanes with an open batch and one
-	// in flight each take 96 x 2 x (16 + 2) KiB = 3.4 MiB.
-	recordChunk = 16 << 10
-	metaChunk   = 2 << 10
+	// recordChunk holds some twelve records of 200-byte payloads. 96 lanes with an open batch and one
+	// in flight each take 96 x 2 x (4 + 1) KiB = 1 MiB.
+	recordChunk = 4 << 10
+	metaChunk   = 1 << 10
 )
 
 // chunk is a piece of memory of fixed capacity; len(b) is what is used of it.

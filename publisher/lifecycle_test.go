@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,19 +131,50 @@ func TestForgottenFlush(t *testing.T) {
 	}
 }
 
-// case C47: a single event does not wait for a batch to fill.
+// case C47: a single event does not wait for others: each that comes alone is a batch and a request of its own.
 func TestIdleLaneSendsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, c.ListenAddrs(), nil)
-	r.append(message("t", "k", 0), 0)
-	r.drain()
-	start := time.Now()
-	for n := 1; n <= 200; n++ {
+	const events = 200
+	for n := range events {
 		r.append(message("t", "k", n), uint64(n))
 		r.drain()
 	}
-	if each := time.Since(start) / 200; each > 20*time.Millisecond {
-		t.Fatalf("%s an event", each)
+	if s := r.p.Stats(); s.AckedBatches != events || s.Requests != events {
+		t.Fatalf("%d batches in %d requests for %d events that came one by one", s.AckedBatches, s.Requests, events)
 	}
+	wantOrder(t, consume(t, c.ListenAddrs(), events, "t"), "k", events)
+}
+
+// case C47: batches grow with load: what comes while one is in flight travels together in the next, whatever the
+// number of hints, and in order.
+func TestBatchesGrowWhileTheBrokerIsBusy(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, kfake.SeedTopics(1, "t"))
+	flying, land := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	c.ControlKey(produceKey, func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		first.Do(func() {
+			close(flying)
+			c.SleepControl(func() { <-land })
+		})
+		return nil, nil, false
+	})
+	r := newRig(t, c.ListenAddrs(), nil)
+	const events = 2000
+	r.append(message("t", "k", 0), 0)
+	r.p.Flush()
+	<-flying
+	for n := 1; n < events; n++ {
+		r.append(message("t", "k", n), uint64(n))
+		r.p.Flush()
+	}
+	close(land)
+	r.drain()
+	if s := r.p.Stats(); s.AckedBatches != 2 {
+		t.Fatalf("%d batches, want the first event and then all others", s.AckedBatches)
+	}
+	wantOrder(t, consume(t, c.ListenAddrs(), events, "t"), "k", events)
 }

@@ -44,6 +44,10 @@ func (s *sender) work(ctx context.Context) {
 			if !w.connect(ctx) {
 				continue
 			}
+			// Connecting takes its time: the broker may have asked for a pause meanwhile.
+			if !s.pause(ctx) {
+				return
+			}
 			// The producer id and the gate come last: what follows is sent.
 			if !s.identify(ctx) {
 				continue

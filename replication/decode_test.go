@@ -221,60 +221,6 @@ func TestDecodeCachesByOID(t *testing.T) {
 		"insert 1 leaf2: id=b", "insert 2 leaf1: id=c", "commit 0/10 end 0/20")
 }
 
-// nopHandler is as cheap as a handler can be.
-type nopHandler struct{ rows int }
-
-func (*nopHandler) Relation(*event.Relation) error               { return nil }
-func (*nopHandler) Begin(event.LSN, time.Time, uint32) error     { return nil }
-func (h *nopHandler) Insert(*event.Row) error                    { h.rows++; return nil }
-func (*nopHandler) Ignored(string)                               {}
-func (*nopHandler) Commit(event.LSN, event.LSN, time.Time) error { return nil }
-func (*nopHandler) KeepAlive(event.LSN)                          {}
-func (*nopHandler) InputDrained()                                {}
-
-// The steady path allocates nothing, through the wrapper that the stream uses.
-func TestDecodeAllocatesNothing(t *testing.T) {
-	h := &nopHandler{}
-	d := newDecoder(&progress{Handler: h, feedback: &feedback{}})
-	messages := [][]byte{wire.Begin(0x10, 1), row("id", "payload"), row("id", "payload"), wire.Commit(0x10, 0x20)}
-	if err := decodeInto(d, wire.Begin(0x8, 1), outbox("id", "payload"), row("id", "payload"), wire.Commit(0x8, 0x9)); err != nil {
-		t.Fatal(err)
-	}
-	allocs := testing.AllocsPerRun(1000, func() {
-		if err := decodeInto(d, messages...); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if allocs != 0 {
-		t.Fatalf("%v allocations per transaction, want none", allocs)
-	}
-}
-
-func decodeInto(d *decoder, messages ...[]byte) error {
-	for _, m := range messages {
-		if err := d.message(1, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func BenchmarkDecode(b *testing.B) {
-	d := newDecoder(&progress{Handler: &nopHandler{}, feedback: &feedback{}})
-	rel := outbox("event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "occurred_at")
-	insert := row("550e8400-e29b-41d4-a716-446655440000", "order", "42", "OrderPlaced", strings.Repeat("x", 200), "2024-03-05 06:07:08+00")
-	if err := decodeInto(d, rel); err != nil {
-		b.Fatal(err)
-	}
-	begin, commit := wire.Begin(0x10, 1), wire.Commit(0x10, 0x20)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := decodeInto(d, begin, insert, commit); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // The handler's own error comes back as it was.
 func TestDecodeReturnsTheHandlersError(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,8 @@ package replication
 import (
 	"context"
 	"net"
+	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,13 +19,38 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interv
 // (rule 8): no timer of ours could tell it from a busy walsender.
 func dialer(userTimeout time.Duration) pgconn.DialFunc {
 	d := net.Dialer{KeepAliveConfig: keepAlive}
-	d.Control = func(network, _ string, c syscall.RawConn) error {
-		if userTimeout <= 0 || len(network) < 3 || network[:3] != "tcp" {
+	d.Control = func(network, address string, c syscall.RawConn) error {
+		if !strings.HasPrefix(network, "tcp") {
 			return nil
 		}
-		return setUserTimeout(c, userTimeout)
+		return tuneDial(c, address, userTimeout)
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return d.DialContext(ctx, network, addr)
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return newSocket(conn), nil
 	}
+}
+
+// near says that address, an IP and a port, is on this machine.
+func near(address string) bool {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return false
+	}
+	if to.Addr().Unmap().IsLoopback() {
+		return true
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(net.IP(to.Addr().Unmap().AsSlice())) {
+			return true
+		}
+	}
+	return false
 }

@@ -35,6 +35,8 @@ type wireReader struct {
 	r, w int    // unread bytes are buf[r:w]
 	max  int    // largest body that Next reads into memory
 	pass int    // bytes of the current message that Read has still to hand out
+
+	messages int // handed out by Next
 }
 
 func newWireReader(src io.Reader, size, limit int) *wireReader {
@@ -76,16 +78,6 @@ func (r *wireReader) header() (int, error) {
 	return n, nil
 }
 
-// Buffered tells whether Next would return without reading: a whole message is
-// here. It is false where only a part of one is.
-func (r *wireReader) Buffered() bool {
-	if r.w-r.r < messageHeader {
-		return false
-	}
-	n := int(binary.BigEndian.Uint32(r.buf[r.r+1:])) - 4
-	return r.w-r.r-messageHeader >= min(n, r.max+1)
-}
-
 // Next gives the next message; body is valid until the next call. On a timeout
 // nothing is lost: call it again. A body above the limit gives errTooLarge and
 // leaves the message in place.
@@ -103,6 +95,7 @@ func (r *wireReader) Next() (kind byte, body []byte, err error) {
 	kind = r.buf[r.r]
 	body = r.buf[r.r+messageHeader : r.r+messageHeader+n]
 	r.r += messageHeader + n
+	r.messages++
 	return kind, body, nil
 }
 
@@ -121,8 +114,7 @@ func (r *wireReader) require(n int) error {
 	return nil
 }
 
-// fill reads once. All reads of the socket pass here: this is the place where
-// coalescing decides how long to wait for more.
+// fill reads once.
 func (r *wireReader) fill() error {
 	r.makeRoom()
 	n, err := r.src.Read(r.buf[r.w:])

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"pgregory.net/rapid"
 )
@@ -112,24 +111,6 @@ func TestReaderStopsAtTheMessage(t *testing.T) {
 	kind, body, err := r.Next()
 	if err != nil || kind != 'd' || string(body) != "first row" {
 		t.Fatalf("got %q %q, %v", kind, body, err)
-	}
-}
-
-func TestReaderBuffered(t *testing.T) {
-	t.Parallel()
-	two := append(frame('d', []byte("one")), frame('d', []byte("two"))...)
-	r := newWireReader(iotest.OneByteReader(bytes.NewReader(two)), 4<<10, 1<<20)
-	if r.Buffered() {
-		t.Fatal("nothing was read yet")
-	}
-	if _, body, err := r.Next(); err != nil || string(body) != "one" {
-		t.Fatalf("%q, %v", body, err)
-	}
-	if err := r.fill(); err != nil {
-		t.Fatal(err)
-	}
-	if r.Buffered() {
-		t.Fatal("a part of a message passes for one")
 	}
 }
 

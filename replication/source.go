@@ -2,39 +2,50 @@ package replication
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"sync/atomic"
 	"time"
 )
 
-// streamSource is the socket as the stream reads it: under a read deadline of
+// streamSource is the connection as the stream reads it: under a read deadline of
 // its own (rule 9: never a context's, which would cut feedback too), with a
-// clock for silence. How long bytes may gather before a read is decided here and
-// nowhere else: coalesced reads (rule 22) go into Read.
+// clock for silence. How long bytes may gather before a read is the socket's to decide.
 type streamSource struct {
 	conn    net.Conn
+	socket  *socket
 	r       io.Reader // conn below pgconn's background reader, which may hold early bytes
 	silence time.Duration
 	ctx     context.Context // of Run; ends reading
 
 	armed   time.Time // the read deadline; only the reading goroutine sets it ahead
-	last    atomic.Int64
-	waiting atomic.Bool // a read is blocked: the handler is not
-	pace    pace
+	closing atomic.Bool
 }
 
 func newStreamSource(conn net.Conn, r io.Reader, silence time.Duration) *streamSource {
-	s := &streamSource{conn: conn, r: r, silence: silence, ctx: context.Background()}
-	s.last.Store(time.Now().UnixNano())
-	return s
+	return &streamSource{conn: conn, socket: socketOf(conn), r: r, silence: silence, ctx: context.Background()}
+}
+
+// socketOf finds the dialer's socket below TLS.
+func socketOf(conn net.Conn) *socket {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	return conn.(*socket) // every connection comes from dialer
+}
+
+// stream lets reads coalesce; drained is called before each read that may have to wait, messages counts those read. A nil
+// drained ends it.
+func (s *streamSource) stream(drained func(), messages *int) {
+	_, underTLS := s.conn.(*tls.Conn)
+	s.socket.stream(drained, messages, underTLS)
 }
 
 // Read implements io.Reader. It may fail with os.ErrDeadlineExceeded after half
 // a silence to one; nothing is lost then.
 func (s *streamSource) Read(p []byte) (int, error) {
-	now := time.Now()
-	if s.armed.Sub(now) < s.silence/2 {
+	if now := time.Now(); s.armed.Sub(now) < s.silence/2 {
 		s.armed = now.Add(s.silence)
 		if err := s.conn.SetReadDeadline(s.armed); err != nil {
 			return 0, err
@@ -44,33 +55,26 @@ func (s *streamSource) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)
 	}
-	if pause := s.pace.pause(); pause > 0 {
-		time.Sleep(pause)
-		now = time.Now()
+	if s.closing.Load() {
+		return 0, net.ErrClosed
 	}
-	s.waiting.Store(true)
 	n, err := s.r.Read(p)
-	s.waiting.Store(false)
-	if n > 0 {
-		arrived := time.Now()
-		s.last.Store(arrived.UnixNano())
-		s.pace.read(arrived.Sub(now), n, len(p))
-	}
 	if err != nil {
 		s.armed = time.Time{}
 	}
 	return n, err
 }
 
+// close ends reading; the connection stays open for its owner.
+func (s *streamSource) close() {
+	s.closing.Store(true)
+	s.interrupt()
+}
+
 // interrupt wakes a blocked Read; ctx has ended or the stream was closed.
 func (s *streamSource) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) }
 
-func (s *streamSource) lastActivity() time.Time { return time.Unix(0, s.last.Load()) }
+func (s *streamSource) lastActivity() time.Time { return s.socket.lastActivity() }
 
 // idle is how long the reader has waited in vain; zero while a handler keeps it.
-func (s *streamSource) idle() time.Duration {
-	if !s.waiting.Load() {
-		return 0
-	}
-	return time.Since(s.lastActivity())
-}
+func (s *streamSource) idle() time.Duration { return s.socket.idle() }

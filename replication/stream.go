@@ -89,11 +89,10 @@ func (st *Stream) Run(ctx context.Context, startConfirmed event.LSN, h Handler) 
 	defer close(st.ran)
 	st.source.ctx = ctx
 	defer context.AfterFunc(ctx, st.source.interrupt)()
+	st.source.stream(h.InputDrained, &st.reader.messages)
+	defer st.source.stream(nil, nil)
 	d := newDecoder(&progress{Handler: h, feedback: st.feedback})
 	for {
-		if !st.reader.Buffered() {
-			h.InputDrained()
-		}
 		if err := st.step(ctx, d); err != nil {
 			return st.ended(ctx, err)
 		}
@@ -271,6 +270,9 @@ func (st *Stream) ended(ctx context.Context, err error) error {
 	if own := (handlerError{}); errors.As(err, &own) {
 		return own.error
 	}
+	if st.isClosed() {
+		err = net.ErrClosed // the server hangs up at our farewell: which of the two is seen first says nothing
+	}
 	if first := st.writeError(); first != nil {
 		err = first // a closed connection is only its echo
 	}
@@ -348,7 +350,7 @@ func (st *Stream) stopped(ctx context.Context, running bool) bool {
 	if !running {
 		return true
 	}
-	st.source.interrupt()
+	st.source.close()
 	select {
 	case <-st.ran:
 		return true

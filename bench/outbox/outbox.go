@@ -4,6 +4,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -56,7 +57,8 @@ type Spec struct {
 type Backlog struct {
 	Spec
 	Rows int
-	// End is the WAL position behind the last event.
+	// End is where the commit of the last event ends in the WAL. It is exact: what follows is not the backlog's, and a reader that
+	// is told to stop later would go through all of it, since the server says nothing about changes that are not published.
 	End string
 	// PayloadBytes is the average of payload::text.
 	PayloadBytes float64
@@ -122,7 +124,7 @@ func Load(ctx context.Context, r *rig.Rig, spec Spec) (*Backlog, error) {
 		}
 	}
 	var err error
-	if b.End, err = r.Flushed(ctx); err != nil {
+	if b.End, err = spec.end(ctx, r); err != nil {
 		return nil, err
 	}
 	err = r.SQL().QueryRow(ctx, fmt.Sprintf(`SELECT coalesce(avg(octet_length(payload::text)), 0)::float8 FROM %s WHERE aggregate_version <= 10000`, spec.Table)).
@@ -134,6 +136,19 @@ func Load(ctx context.Context, r *rig.Rig, spec Spec) (*Backlog, error) {
 		return nil, err
 	}
 	return b, r.Quiet(ctx)
+}
+
+// end decodes the shortest tail to find the end of the last commit. One huge transaction would take long, and nothing follows
+// it in a run: there the end of what is durable will do.
+func (s Spec) end(ctx context.Context, r *rig.Rig) (string, error) {
+	flushed, err := r.Flushed(ctx)
+	if err != nil || s.OneTxn {
+		return flushed, err
+	}
+	var lsn string
+	err = r.SQL().QueryRow(ctx, `SELECT max(lsn)::text FROM pg_logical_slot_peek_binary_changes($1, $2::text::pg_lsn, NULL,
+		'proto_version', '1', 'publication_names', $3)`, s.Slot(slices.Min(s.Tails)), flushed, s.Publication()).Scan(&lsn)
+	return lsn, err
 }
 
 // Remove drops the table and its slots.

@@ -75,9 +75,9 @@ func (p *Plan) need(spec outbox.Spec, tail int) {
 
 // Estimate is the time of all steps, in seconds, and of what comes before them.
 func (p Plan) Estimate() float64 {
-	sum := startEstimate
+	sum := StartEstimate
 	for _, b := range p.Backlogs {
-		sum += loadEstimate(b)
+		sum += LoadEstimate(b)
 	}
 	for _, s := range p.Steps {
 		sum += s.Estimate
@@ -85,17 +85,17 @@ func (p Plan) Estimate() float64 {
 	return sum
 }
 
-// startEstimate is for the servers, and programs that are built already.
-const startEstimate = 15.0
+// StartEstimate is for the servers, and programs that are built already, in seconds.
+const StartEstimate = 15.0
 
-// loadEstimate is for a backlog: transactions and bytes cost.
-func loadEstimate(b outbox.Spec) float64 {
+// LoadEstimate is for a backlog, in seconds: transactions and bytes cost.
+func LoadEstimate(b outbox.Spec) float64 {
 	rows := 0
 	for _, tail := range b.Tails {
 		rows = max(rows, tail)
 	}
 	transactions := float64(rows) / float64(max(1, b.RowsPerTxn))
-	return 1 + float64(rows)*12e-6 + transactions*25e-6 + float64(rows*b.Payload)*4e-8
+	return 1 + float64(rows)*4e-6 + transactions*12e-6 + float64(rows*b.Payload)*4e-8
 }
 
 // Names of the backlogs' tables.
@@ -142,7 +142,11 @@ func (p *Plan) drains(s sizes) {
 }
 
 func (p *Plan) latencies(s sizes) {
-	for round := 1; round <= s.rounds; round++ {
+	rounds := s.rounds
+	if s.latencyRounds > 0 {
+		rounds = min(rounds, s.latencyRounds)
+	}
+	for round := 1; round <= rounds; round++ {
 		for _, r := range s.rates {
 			for _, c := range latencyOrder {
 				if limit, ok := limits[c]; ok && r.perSec > limit {
@@ -201,13 +205,17 @@ func (p *Plan) idles(s sizes) {
 func (p *Plan) outages(s sizes) {
 	params := s.base
 	params.Rows, params.RatePerSec, params.Seconds = 0, s.outageRate, s.outage
-	p.add(Step{Name: "outage/1/postrider", Kind: result.KindOutage, Contender: "postrider", Round: 1, Params: params,
-		Estimate: overhead("postrider") + WarmUp + s.outage + 5 + s.outage*s.outageRate/speeds["postrider"]})
+	p.add(Step{
+		Name: "outage/1/postrider", Kind: result.KindOutage, Contender: "postrider", Round: 1, Params: params,
+		Estimate: overhead("postrider") + WarmUp + s.outage + 5 + s.outage*s.outageRate/speeds["postrider"],
+	})
 }
 
 func (p *Plan) huges(s sizes) {
-	p.add(Step{Name: "hugetxn/1/postrider", Kind: result.KindHugeTxn, Contender: "postrider", Round: 1, Params: s.huge, Backlog: hugeTable,
-		Estimate: overhead("postrider") + float64(s.huge.Rows)*25e-6})
+	p.add(Step{
+		Name: "hugetxn/1/postrider", Kind: result.KindHugeTxn, Contender: "postrider", Round: 1, Params: s.huge, Backlog: hugeTable,
+		Estimate: overhead("postrider") + float64(s.huge.Rows)*25e-6,
+	})
 }
 
 func (p *Plan) add(s Step) { p.Steps = append(p.Steps, s) }

@@ -20,7 +20,7 @@ const (
 	firstPatience = 120 * time.Second
 	patience      = 60 * time.Second
 	// confirmPatience is for a position that is stored once a second.
-	confirmPatience = 20 * time.Second
+	confirmPatience = 2 * time.Minute
 )
 
 // drain has a contender publish a backlog, and judges what arrived before the speed counts.

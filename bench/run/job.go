@@ -47,12 +47,14 @@ func (s *session) newJob(ctx context.Context, step plan.Step, b *backlog) (*job,
 		Brokers: s.rig.Kafka().Bootstrap(), LogFile: filepath.Join(s.rig.LogDir(), name+".log"),
 	}
 	_ = os.Remove(j.LogFile) // of an earlier attempt
-	for _, make := range []func(context.Context) error{
-		j.makeFolder, j.makeTopic, func(ctx context.Context) error { return j.makeSource(ctx, step, b) },
-	} {
-		if err := make(ctx); err != nil {
-			return j, err
-		}
+	if err := j.makeFolder(); err != nil {
+		return j, err
+	}
+	if err := j.makeTopic(ctx); err != nil {
+		return j, err
+	}
+	if err := j.makeSource(ctx, step, b); err != nil {
+		return j, err
 	}
 	return j, s.rig.Quiet(ctx)
 }
@@ -68,7 +70,7 @@ func jobName(step string) string {
 	return strings.Map(clean, "j/"+step)
 }
 
-func (j *job) makeFolder(context.Context) (err error) {
+func (j *job) makeFolder() (err error) {
 	if j.WorkDir, err = j.Rig.WorkDir(j.Name); err != nil {
 		return err
 	}

@@ -26,9 +26,12 @@ func (p *progress) line(format string, args ...any) {
 	fmt.Fprintf(p.out, "        "+format+"\n", args...)
 }
 
+// did takes what was done beside the steps from the time that is left.
+func (p *progress) did(estimate float64) { p.left -= estimate }
+
 // begin announces step i, from 0.
 func (p *progress) begin(i int, s plan.Step) {
-	left := time.Duration(p.left * float64(time.Second)).Round(time.Second)
+	left := time.Duration(max(p.left, 1) * float64(time.Second)).Round(time.Second)
 	fmt.Fprintf(p.out, "[%d/%d] %s, %s left\n", i+1, p.total, s.Name, left)
 	p.left -= s.Estimate
 }

@@ -67,6 +67,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := s.rig.WarmBroker(ctx); err != nil {
 		return fmt.Errorf("warm the broker up: %w", err)
 	}
+	s.print.did(plan.StartEstimate)
 	return s.steps(ctx)
 }
 
@@ -177,6 +178,7 @@ func (s *session) backlog(ctx context.Context, table string) (*backlog, error) {
 		return nil, fmt.Errorf("table %s has %d rows instead of %d", table, b.expected.Count(), loaded.Rows)
 	}
 	s.backlogs[table] = b
+	s.print.did(plan.LoadEstimate(spec))
 	s.print.line("loaded %s: %d rows, payloads of %.0f bytes, in %.1f s", table, loaded.Rows, loaded.PayloadBytes, time.Since(began).Seconds())
 	return b, nil
 }

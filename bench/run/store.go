@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +69,11 @@ func (s *Store) file() string { return filepath.Join(s.dir, result.File) }
 
 // Run is what there is so far.
 func (s *Store) Run() result.Run { return s.run }
+
+// Forget drops the results of steps, so that they are measured again.
+func (s *Store) Forget(match func(step string) bool) {
+	s.run.Results = slices.DeleteFunc(s.run.Results, func(r result.Result) bool { return match(r.Step) })
+}
 
 // Done says that a step has a result, and no error.
 func (s *Store) Done(step string) bool {

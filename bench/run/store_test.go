@@ -3,6 +3,7 @@ package run
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -56,6 +57,18 @@ func TestAResumedRunKeepsWhatWasMeasured(t *testing.T) {
 	}
 	if len(run.Results) != 2 || run.Results[1].Error != "" || run.Results[1].Events != 2 {
 		t.Errorf("got %+v", run.Results)
+	}
+}
+
+func TestAStepIsMeasuredAgain(t *testing.T) {
+	t.Parallel()
+	s := begun(t, t.TempDir(), false, environment("15.1"))
+	for _, step := range []string{"drain/1/peek", "latency/10/1/polling"} {
+		add(t, s, result.Result{Step: step})
+	}
+	s.Forget(regexp.MustCompile("^drain/").MatchString)
+	if s.Done("drain/1/peek") || !s.Done("latency/10/1/polling") {
+		t.Errorf("got %+v", s.Run().Results)
 	}
 }
 

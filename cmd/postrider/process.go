@@ -10,9 +10,9 @@ import (
 	"github.com/postrider/postrider/internal/config"
 )
 
-// memoryBase is what the process takes beside window and one row: binary, stacks,
-// connection buffers, metrics. With the defaults the limit is 32 + 16 + 24 = 72 MiB.
-const memoryBase = 24 << 20
+// memoryBase is what the process takes beside the window: stacks, connection buffers, the ledger, metrics. With the
+// defaults the limit is 48 MiB; a very large row may pass it for as long as it is there, since the limit is soft.
+const memoryBase = 16 << 20
 
 // limitMemory makes the garbage collector keep the promise of bounded memory,
 // unless the environment says otherwise (GOMEMLIMIT).
@@ -24,7 +24,7 @@ func limitMemory(cfg *config.Config) {
 }
 
 func memoryLimit(cfg *config.Config) int64 {
-	return int64(cfg.Publisher.Window) + int64(cfg.Replication.MaxRowBytes) + memoryBase
+	return int64(cfg.Publisher.Window) + memoryBase
 }
 
 // newRegistry has the process's own metrics in it.

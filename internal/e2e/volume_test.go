@@ -11,9 +11,8 @@ import (
 
 const mib = 1 << 20
 
-// maxRSS is what the plain binary may hold at most (PERFORMANCE: 96 MiB until the
-// hot path is tuned).
-const maxRSS = 96 * mib
+// maxRSS is what the plain binary may hold at most with the default window of 32 MiB.
+const maxRSS = 64 * mib
 
 // TestDrainOfSingleRowTransactions publishes a backlog of single-row transactions
 // through the real binary; the oracle finds each id once, in order for each key,
