@@ -20,7 +20,7 @@ TESTSERVERS := bin/testservers
 LINTER      := bin/golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo bench test test-long test-short cover fuzz-short lint fmt vet check clean $(TESTSERVERS)
+.PHONY: help build demo bench test test-bench test-long test-short cover fuzz-short lint fmt vet check clean $(TESTSERVERS)
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ bench: ## Postrider and its peers between real servers, docs/benchmarks.md; an h
 
 test: $(TESTSERVERS) ## all tests with the race detector, on one shared PostgreSQL and Kafka
 	$(TESTSERVERS) run $(GO) test $(RACE) $(TEST_FLAGS) $(ARGS) $(PKG)
+
+test-bench: ## the benchmark's own tests
+	cd bench && $(GO) test ./...
 
 test-long: $(TESTSERVERS) build ## the full numbers: long runs, many kills; an hour
 	POSTRIDER_TEST_LONG=1 $(TESTSERVERS) run $(GO) test -count=1 $(LONG_FLAGS) $(ARGS) $(PKG)
@@ -68,7 +71,7 @@ vet: ## go vet alone
 	$(GO) vet ./...
 	cd bench && $(GO) vet ./...
 
-check: lint test ## what a change has to pass
+check: lint test test-bench ## what a change has to pass
 
 clean: ## remove what was built
 	rm -rf bin dist

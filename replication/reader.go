@@ -128,8 +128,9 @@ func (r *wireReader) fill() error {
 	return err
 }
 
-// makeRoom gives back a grown buffer that has served, and moves a rest to the
-// front when little space is left behind it.
+// makeRoom gives back a grown buffer that has served, and moves a rest to the front where it is small or little space
+// is left behind it: the next read should find room for all that has gathered, since a few bytes left in the kernel
+// would be what the read after it has waited for.
 func (r *wireReader) makeRoom() {
 	unread := r.w - r.r
 	switch {
@@ -138,7 +139,7 @@ func (r *wireReader) makeRoom() {
 		r.buf, r.r, r.w = r.base, 0, unread
 	case unread == 0:
 		r.r, r.w = 0, 0
-	case r.r > 0 && len(r.buf)-r.w < len(r.buf)/4:
+	case r.r > 0 && (unread <= len(r.buf)/16 || len(r.buf)-r.w < len(r.buf)/4):
 		copy(r.buf, r.buf[r.r:r.w])
 		r.r, r.w = 0, unread
 	}

@@ -121,3 +121,33 @@ func TestReaderRefusesImpossibleLengths(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A read finds room for all that gathered, whatever rest of a message is before it: what it left in the kernel would be
+// all that the next one waits for.
+func TestReaderKeepsRoomForAllThatGathered(t *testing.T) {
+	t.Parallel()
+	const gathered = 40 << 10
+	src := &roomy{stream: bytes.NewReader(bytes.Repeat(frame('a', make([]byte, 100)), 10_000)), most: gathered, least: gathered}
+	r := newWireReader(src, 64<<10, 1<<20)
+	for {
+		if _, _, err := r.Next(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if src.least < gathered {
+		t.Fatalf("a read had room for %d bytes", src.least)
+	}
+}
+
+// roomy gives at most so many bytes a read, and notes the least room it was given.
+type roomy struct {
+	stream      io.Reader
+	most, least int
+}
+
+func (s *roomy) Read(p []byte) (int, error) {
+	s.least = min(s.least, len(p))
+	return s.stream.Read(p[:min(s.most, len(p))])
+}

@@ -17,11 +17,15 @@ const (
 	// window of 128 KiB.
 	nearBuffer = 96 << 10
 	// nearHold is how long a reader within one machine lets that window fill.
-	nearHold = 2 * time.Millisecond
-	// nearShut is how long it holds it shut, once in so many reads of a busy stretch.
+	nearHold = 1500 * time.Microsecond
+	// nearShut is how long it holds the window shut where it was found open, at most once in so many reads.
 	nearShut      = 10 * time.Millisecond
-	nearShutEvery = 64
-	// nearSmall: a window each nearHold (65 MB/s) is more than a sender of smaller messages could send one by one.
+	nearShutEvery = 16
+	// nearFull is what a read brings at least from behind a closed window; one that brings nearLow comes from a sender
+	// that would close it if it did not send packet by packet.
+	nearFull = nearBuffer
+	nearLow  = nearBuffer / 4
+	// nearSmall: a window each nearHold (80 MB/s) is more than a sender of smaller messages could send one by one.
 	nearSmall = 480
 	// unixPause is short: the kernel lets a sender have a few hundred small messages unread on a Unix socket (its send
 	// buffer counts each with its overhead), and then blocks it.
@@ -83,15 +87,17 @@ func (pauser) rest() {}
 
 // holder gathers within one machine. There the sender's own CPU pays for each small packet's way through the whole
 // stack, up to our receive queue, whoever is woken; only a closed window makes its next messages join in its send
-// queue, and then leave in pieces of up to 64 KiB. So the reader lets its small window fill, and now and then
-// holds it shut for longer: what has joined behind it keeps it shut at the reads that follow, while without
-// such a reserve the sender falls back to single packets and, so slowed, stays there (docs/decisions/0005). Where messages
-// are large there is little to join, and a window each 2 ms would be a limit: they gather by the mark.
+// queue, and then leave in pieces of up to 64 KiB. So the reader lets its small window fill, and where it finds it open
+// on a stream that could fill it, it holds it shut for longer, once: what then joins behind it keeps it shut at the
+// reads that follow, while without such a reserve the sender falls back to single packets and, so slowed, stays there
+// (docs/decisions/0005). Where messages are large there is little to join, and a window each hold would be a limit: they
+// gather by the mark.
 //
 // The long hold comes late in a busy stretch, so that a burst on a quiet stream does not meet it.
 type holder struct {
 	nap   func(time.Duration)
-	reads int // of this stretch
+	reads int // since the last long hold, or of this stretch
+	seen  int // bytes, at the last gathering
 	large gatherer
 }
 
@@ -101,11 +107,19 @@ func (h *holder) gather(s *socket) {
 		return
 	}
 	h.large.rest()
-	if h.reads++; h.reads%nearShutEvery == 0 {
-		h.nap(nearShut)
-		return
+	h.nap(h.hold(s.sizes.bytes))
+}
+
+// hold is how long to wait, where so many bytes were read in all.
+func (h *holder) hold(bytes int) time.Duration {
+	got := bytes - h.seen
+	h.seen = bytes
+	h.reads++
+	if h.reads > nearShutEvery && got >= nearLow && got < nearFull {
+		h.reads = 0
+		return nearShut
 	}
-	h.nap(nearHold)
+	return nearHold
 }
 
 func (h *holder) rest() {

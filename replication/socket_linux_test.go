@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 )
@@ -156,46 +157,86 @@ func TestInterruptIsNotCoveredUp(t *testing.T) {
 	}
 }
 
-// rule 22: within one machine each read of a busy stretch waits 2 ms, one in 64 of them 10 ms; a burst does not meet
-// the long one, however many bursts there were, and large messages gather by the mark.
+// rule 22: within one machine a read of a busy stretch waits 1.5 ms. One that found the window open waits 10 ms, where the
+// sender could fill it, and no more than once in 16: not in a burst, not behind a closed window, not on a stream of little.
+// Large messages gather by the mark.
 func TestHolder(t *testing.T) {
 	t.Parallel()
-	var naps []time.Duration
-	var large countingGatherer
-	h := &holder{nap: func(d time.Duration) { naps = append(naps, d) }, large: &large}
-	messages := 0
-	s := &socket{wait: h, drained: func() {}, sizes: sizes{messages: &messages}}
-	gather := func(times int) (long int) {
-		naps = nil
-		for range times {
-			s.gather()
-		}
-		for _, d := range naps {
-			if d == nearShut {
-				long++
+	for name, tc := range map[string]struct{ each, long int }{
+		"the window was open":    {nearFull - 1, 3},
+		"as little as counts":    {nearLow, 3},
+		"the window was closed":  {nearFull, 0},
+		"a stream of too little": {nearLow - 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			naps, large := napsOf(3*(nearShutEvery+1), tc.each)
+			long := 0
+			for i, d := range naps {
+				if d == nearShut {
+					long++
+				}
+				if d != nearShut && d != nearHold || long > 0 && i < nearShutEvery {
+					t.Fatalf("nap %d: %s", i, d)
+				}
 			}
-		}
-		return long
+			if len(naps) != 3*(nearShutEvery+1) || long != tc.long || large != 0 {
+				t.Fatalf("%d naps, %d of them long, want %d; %d waits for the mark", len(naps), long, tc.long, large)
+			}
+		})
 	}
-	s.pace.on = true
-	if long := gather(2 * nearShutEvery); len(naps) != 2*nearShutEvery || long != 2 || naps[0] != nearHold {
-		t.Fatalf("%d naps, %d of them long, the first of %s", len(naps), long, naps[0])
-	}
+}
+
+// rule 22: where messages are large, nothing joins behind a window: no read is held.
+func TestLargeMessagesAreNotHeld(t *testing.T) {
+	t.Parallel()
+	var naps []time.Duration
+	s, large := heldSocket(&naps)
+	*s.sizes.messages, s.sizes.bytes = sizesOver, sizesOver*nearSmall
 	for range nearShutEvery {
-		s.pace.on = false
-		gather(1)
-		s.pace.on = true
-		if long := gather(nearShutEvery - 1); long != 0 {
-			t.Fatal("a burst met the long hold")
-		}
+		s.gather()
 	}
-	messages, s.sizes.bytes = sizesOver, sizesOver*nearSmall
-	if large.gathered != 0 {
-		t.Fatalf("%d reads of small messages waited for the mark", large.gathered)
-	}
-	if gather(nearShutEvery); len(naps) != 0 || large.gathered != nearShutEvery {
+	if len(naps) != 0 || large.gathered != nearShutEvery {
 		t.Fatalf("%d naps with large messages, %d waits for the mark", len(naps), large.gathered)
 	}
+}
+
+// A burst after a rest counts anew: however many there were, none meets the long hold.
+func TestBurstsMeetNoLongHold(t *testing.T) {
+	t.Parallel()
+	var naps []time.Duration
+	s, _ := heldSocket(&naps)
+	for range nearShutEvery {
+		s.pace.on = false
+		s.gather()
+		s.pace.on = true
+		for range nearShutEvery {
+			s.sizes.bytes += nearLow
+			s.gather()
+		}
+	}
+	if slices.Contains(naps, nearShut) {
+		t.Fatal("a burst met the long hold")
+	}
+}
+
+// napsOf gathers so many times, with so many bytes read before each.
+func napsOf(times, each int) (naps []time.Duration, large int) {
+	s, l := heldSocket(&naps)
+	for range times {
+		s.sizes.bytes += each
+		s.gather()
+	}
+	return naps, l.gathered
+}
+
+// heldSocket is a near one on a busy stream; its naps are noted, not taken.
+func heldSocket(naps *[]time.Duration) (*socket, *countingGatherer) {
+	large := &countingGatherer{}
+	h := &holder{nap: func(d time.Duration) { *naps = append(*naps, d) }, large: large}
+	s := &socket{wait: h, drained: func() {}, sizes: sizes{messages: new(int)}}
+	s.pace.on = true
+	return s, large
 }
 
 type countingGatherer struct{ gathered int }

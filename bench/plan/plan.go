@@ -142,11 +142,7 @@ func (p *Plan) drains(s sizes) {
 }
 
 func (p *Plan) latencies(s sizes) {
-	rounds := s.rounds
-	if s.latencyRounds > 0 {
-		rounds = min(rounds, s.latencyRounds)
-	}
-	for round := 1; round <= rounds; round++ {
+	for round := 1; round <= s.rounds; round++ {
 		for _, r := range s.rates {
 			for _, c := range latencyOrder {
 				if limit, ok := limits[c]; ok && r.perSec > limit {

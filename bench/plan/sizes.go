@@ -5,9 +5,7 @@ import "github.com/postrider/postrider/bench/result"
 // sizes are what a quick run has less of.
 type sizes struct {
 	rounds int
-	// latencyRounds is 0 for as many; latencies take the most time.
-	latencyRounds int
-	base          result.Params
+	base   result.Params
 	// fewer rows for slow contenders.
 	fewer map[string]int
 	rates []rate
@@ -46,7 +44,7 @@ func (s size) params(base result.Params) result.Params {
 }
 
 var full = sizes{
-	rounds: 3, latencyRounds: 2,
+	rounds: 3,
 	base:  result.Params{Rows: 500_000, Partitions: 6, PayloadBytes: 200, RowsPerTxn: 1},
 	fewer: map[string]int{"debezium": 250_000, "debezium-tuned": 250_000, "watermill": 30_000},
 	rates: []rate{{10, 15}, {1000, 10}, {5000, 8}},
