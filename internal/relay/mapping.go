@@ -2,11 +2,8 @@ package relay
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
@@ -89,51 +86,11 @@ func certain(bound error, rel *event.Relation) error {
 	return &sure
 }
 
-// describeSQL gives a table's columns as a Relation message would now. Generated ones
-// are sent since 18 only, where a publication says so or lists them.
-const describeSQL = `SELECT c.oid, a.attname, a.atttypid, a.atttypmod,
-       a.attgenerated <> '' AND NOT (a.attgenerated = 's' AND EXISTS (
-         SELECT FROM pg_catalog.pg_publication p WHERE p.pubname = ANY($3) AND pg_catalog.to_jsonb(p) ->> 'pubgencols' = 's'))
-  FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
-
 // describe reads a table from the catalog.
 func (l *link) describe(ctx context.Context, t replication.Table) (*event.Relation, error) {
-	listed, all := listedColumns(l.gen.publications, t)
-	rel := &event.Relation{Namespace: t.Schema, Name: t.Name}
-	rows, err := l.sql.conn.Query(ctx, describeSQL, t.Schema, t.Name, l.gen.cfg.Replication.Publications)
-	if err == nil {
-		var c event.Column
-		var generated bool
-		_, err = pgx.ForEachRow(rows, []any{&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod, &generated}, func() error {
-			if listed[c.Name] || all && !generated {
-				rel.Columns = append(rel.Columns, c)
-			}
-			return nil
-		})
-	}
+	rel, err := replication.DescribeTable(ctx, l.sql.conn, l.gen.publications, t)
 	if err != nil {
 		return nil, &operr.Error{Class: operr.Postgres, Transient: true, Op: "read the columns of", Subject: "table " + t.String(), Err: err}
 	}
 	return rel, nil
-}
-
-// listedColumns are those that the publications' column lists name; all says that
-// one has no list.
-func listedColumns(pubs replication.Publications, t replication.Table) (listed map[string]bool, all bool) {
-	listed = make(map[string]bool)
-	for i := range pubs {
-		p, ok := pubs[i].Covers(t)
-		if !ok {
-			continue
-		}
-		all = all || p.Columns == ""
-		var names []string
-		if err := json.Unmarshal([]byte(p.Columns), &names); err == nil { // "" lists none
-			for _, name := range names {
-				listed[name] = true
-			}
-		}
-	}
-	return listed, all
 }
