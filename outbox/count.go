@@ -59,6 +59,46 @@ func (r *Reader) Count(ctx context.Context, sel Selection) (Counts, error) {
 	return counts, nil
 }
 
+// Any says whether the selection holds a row, with or without an id.
+func (r *Reader) Any(ctx context.Context, sel Selection) (yes bool, err error) {
+	for _, t := range r.tables {
+		if err := r.ask(ctx, t, sel, "SELECT EXISTS (SELECT FROM %s t WHERE %s)", &yes); err != nil || yes {
+			return yes, err
+		}
+	}
+	return false, nil
+}
+
+// Number counts the rows of the selection that have an id.
+func (r *Reader) Number(ctx context.Context, sel Selection) (n int64, err error) {
+	for _, t := range r.tables {
+		var of int64
+		sql := "SELECT count(nullif(" + strings.ReplaceAll(t.text(t.src.Mapping.EventID), "%", "%%") + ", '')) FROM %s t WHERE %s"
+		if err := r.ask(ctx, t, sel, sql, &of); err != nil {
+			return 0, err
+		}
+		n += of
+	}
+	return n, nil
+}
+
+// ask asks a question about a table's selected rows.
+func (r *Reader) ask(ctx context.Context, t *table, sel Selection, sql string, into any) error {
+	err := r.inTx(ctx, readOnly, func(tx pgx.Tx) error {
+		next, err := nextXID(ctx, tx)
+		if err != nil {
+			return err
+		}
+		q := &query{}
+		where, err := r.where(ctx, tx, q, t, sel, next)
+		if err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, fmt.Sprintf(sql, t.from, where), q.args...).Scan(into)
+	})
+	return sqlError("look through", "table "+t.name, err)
+}
+
 func (r *Reader) countTable(ctx context.Context, tx pgx.Tx, t *table, sel Selection, counts *Counts, groups map[Group]int64) error {
 	next, err := nextXID(ctx, tx)
 	if err != nil {

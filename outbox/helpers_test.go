@@ -110,3 +110,8 @@ func session(t *testing.T, db *testkit.DB) func(sql string, args ...any) {
 		}
 	}
 }
+
+// countRows is a Yield that looks at no row.
+func countRows(each func() error) Yield {
+	return func(int64, *event.Message, *event.Refusal) error { return each() }
+}

@@ -17,7 +17,7 @@ func setTable(name string) string { return "pg_temp." + ident("postrider_set_"+n
 // Keep takes a set of event ids into the session's temporary tables under a name, for
 // Selection.Only and Selection.Except. One of the same name is replaced.
 func (r *Reader) Keep(ctx context.Context, name string, ids iter.Seq[string]) (n int64, err error) {
-	err = pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
+	err = r.inTx(ctx, readWrite, func(tx pgx.Tx) error {
 		table := setTable(name)
 		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TABLE IF EXISTS %[1]s; CREATE TEMPORARY TABLE %[2]s (event_id text NOT NULL)",
 			table, ident("postrider_set_"+name)), pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -35,7 +35,8 @@ func (r *Reader) Keep(ctx context.Context, name string, ids iter.Seq[string]) (n
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "ANALYZE "+table)
+		// A hash index has no limit to the length of an id.
+		_, err = tx.Exec(ctx, fmt.Sprintf("CREATE INDEX ON %[1]s USING hash (event_id); ANALYZE %[1]s", table), pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
 	return n, sqlError("keep a list of event ids in", "the session", err)

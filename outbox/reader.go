@@ -34,6 +34,8 @@ type Reader struct {
 	commitTimes bool
 	// snapshot is the exported snapshot that is read at; "": each call's own.
 	snapshot string
+	// held is the transaction of Hold.
+	held pgx.Tx
 }
 
 // Open connects and looks at the tables. A mapping that does not fit its table is an error.
@@ -86,29 +88,9 @@ func (r *Reader) look(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// At makes what follows read at an exported snapshot, for as long as that is kept open;
-// "" is the end of it.
-func (r *Reader) At(snapshotName string) { r.snapshot = snapshotName }
-
-// Conn is the session, for what belongs into the same one. It is idle between calls.
+// Conn is the session, for what belongs into the same one. It is idle between calls,
+// but for the transaction of Hold.
 func (r *Reader) Conn() *pgx.Conn { return r.conn }
-
-var (
-	readOnly  = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	readWrite = pgx.TxOptions{IsoLevel: pgx.RepeatableRead}
-)
-
-// inTx runs fn in a transaction of one snapshot.
-func (r *Reader) inTx(ctx context.Context, opts pgx.TxOptions, fn func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, r.conn, opts, func(tx pgx.Tx) error {
-		if r.snapshot != "" {
-			if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+literal(r.snapshot)); err != nil {
-				return err
-			}
-		}
-		return fn(tx)
-	})
-}
 
 // sqlError puts an error of the session into an operator's words. An operr.Error passes.
 func sqlError(op, subject string, err error) error {

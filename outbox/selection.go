@@ -24,12 +24,18 @@ type Selection struct {
 	Aggregate, AggregateType, EventType string
 	// VisibleIn is a pg_snapshot: rows whose transaction had committed when it was taken.
 	// It must name all that had not, as that of a slot's birth does. A row that was
-	// updated since has another transaction's id and is none of them.
-	VisibleIn string
+	// updated since has another transaction's id and is none of them: see Unstreamed.
+	// NotVisibleIn is the opposite.
+	VisibleIn, NotVisibleIn string
+	// Unstreamed names a set of KeepStreamed. With it, rows that are not visible in
+	// VisibleIn are taken too, unless they are of the set.
+	Unstreamed string
 	// NotCovered is a ticked-off pg_snapshot: rows that it does not prove to be published (rule 4).
 	NotCovered string
 	// Only and Except name sets of event ids that were given to Reader.Keep.
 	Only, Except string
+	// ExceptTasks leaves out what these tasks have published.
+	ExceptTasks []int64
 }
 
 // where puts the selection into a condition on table t; next is as xidSQL has it.
@@ -62,15 +68,26 @@ func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel S
 	if err := r.whereTime(q, t, sel, add); err != nil {
 		return "", err
 	}
-	if err := whereSnapshot(q, sel, xidSQL(next), add); err != nil {
+	if err := whereSnapshot(q, sel, xidSQL(next), t.text(m.EventID), add); err != nil {
 		return "", err
 	}
-	for name, in := range map[string]string{sel.Only: "", sel.Except: "NOT "} {
-		if name != "" {
-			add("%sEXISTS (SELECT FROM %s i WHERE i.event_id = %s)", in, setTable(name), t.text(m.EventID))
-		}
-	}
+	whereSets(q, t, sel, add)
 	return and(all), nil
+}
+
+func whereSets(q *query, t *table, sel Selection, add func(string, ...any)) {
+	id := t.text(t.src.Mapping.EventID)
+	if sel.Only != "" {
+		add("EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Only), id)
+	}
+	if sel.Except != "" {
+		add("NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Except), id)
+	}
+	if len(sel.ExceptTasks) > 0 {
+		add(`NOT EXISTS (SELECT FROM postrider.task_item i JOIN postrider.task k ON k.id = i.task
+			WHERE k.id = ANY(%s::bigint[]) AND i.n <= k.done AND i.outcome IS NULL AND i.source_table = %s AND i.event_id = %s)`,
+			q.param(sel.ExceptTasks), literal(t.name), id)
+	}
 }
 
 func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, ...any)) error {
@@ -92,26 +109,53 @@ func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, .
 	return nil
 }
 
-func whereSnapshot(q *query, sel Selection, xid string, add func(string, ...any)) error {
+func whereSnapshot(q *query, sel Selection, xid, id string, add func(string, ...any)) error {
 	if sel.VisibleIn != "" {
-		s, err := checkpoint.ParseSnapshot(sel.VisibleIn)
+		visible, err := visibleSQL(q, sel.VisibleIn, xid)
 		if err != nil {
-			return &operr.Error{Class: operr.Internal, Op: "read the snapshot", Err: err}
+			return err
 		}
-		running := make([]int64, len(s.Running))
-		for i, x := range s.Running {
-			running[i] = int64(x)
+		if sel.Unstreamed != "" {
+			visible += fmt.Sprintf(" OR NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Unstreamed), id)
 		}
-		add("%[1]s < %[2]d OR %[1]s < %[3]d AND %[1]s <> ALL(%[4]s::bigint[])", xid, s.Xmin, s.Xmax, q.param(running))
+		add("%s", visible)
+	}
+	if sel.NotVisibleIn != "" {
+		visible, err := visibleSQL(q, sel.NotVisibleIn, xid)
+		if err != nil {
+			return err
+		}
+		add("NOT (%s)", visible)
 	}
 	if sel.NotCovered != "" {
-		s, err := checkpoint.ParseSnapshot(sel.NotCovered)
+		s, err := parseSnapshot(sel.NotCovered)
 		if err != nil {
-			return &operr.Error{Class: operr.Internal, Op: "read the snapshot", Err: err}
+			return err
 		}
 		add("%s >= %d", xid, s.Xmin)
 	}
 	return nil
+}
+
+// visibleSQL is pg_visible_in_snapshot, without a conversion for each row.
+func visibleSQL(q *query, snapshot, xid string) (string, error) {
+	s, err := parseSnapshot(snapshot)
+	if err != nil {
+		return "", err
+	}
+	running := make([]int64, len(s.Running))
+	for i, x := range s.Running {
+		running[i] = int64(x)
+	}
+	return fmt.Sprintf("%[1]s < %[2]d OR %[1]s < %[3]d AND %[1]s <> ALL(%[4]s::bigint[])", xid, s.Xmin, s.Xmax, q.param(running)), nil
+}
+
+func parseSnapshot(text string) (checkpoint.Snapshot, error) {
+	s, err := checkpoint.ParseSnapshot(text)
+	if err != nil {
+		return s, &operr.Error{Class: operr.Internal, Op: "read the snapshot", Err: err}
+	}
+	return s, nil
 }
 
 // possible leaves of ids those that the event id's type can hold: no row has the others,
@@ -144,10 +188,4 @@ func (t *table) castable(ctx context.Context, tx pgx.Tx, ids []string) (bool, er
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// nextXID is the first transaction id that the transaction's snapshot knows nothing of.
-func nextXID(ctx context.Context, tx pgx.Tx) (next int64, err error) {
-	err = tx.QueryRow(ctx, `SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint`).Scan(&next)
-	return next, err
 }

@@ -34,8 +34,8 @@ func (r *Reader) lookAt(ctx context.Context, src *router.Source, pubs replicatio
 	subject := "table " + at.String()
 	t := &table{src: src, name: at.String(), from: pgx.Identifier{src.Schema, src.Table}.Sanitize()}
 	var err error
-	if t.rel, err = replication.DescribeTable(ctx, r.conn, pubs, at); err != nil {
-		return nil, sqlError("read the columns of", subject, err)
+	if t.rel, err = replication.DescribeTable(ctx, r.conn, at, pubs); err != nil {
+		return nil, err
 	}
 	if len(t.rel.Columns) == 0 {
 		return nil, &operr.Error{
@@ -45,7 +45,7 @@ func (r *Reader) lookAt(ctx context.Context, src *router.Source, pubs replicatio
 	}
 	types, err := replication.DescribeTypes(ctx, r.conn, t.rel)
 	if err != nil {
-		return nil, sqlError("read the types of", subject, err)
+		return nil, err
 	}
 	for _, named := range types {
 		r.router.DefineType(named.OID, named.Schema, named.Name)

@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
@@ -20,10 +18,6 @@ type misfit struct {
 	end event.LSN
 }
 
-// firstUserOID is the first OID that is not built in (FirstNormalObjectId). What other
-// types are is told on the stream only.
-const firstUserOID = 16384
-
 // checkMapping holds every source's mapping against its table (case C06). Where
 // nothing was ever published that ends the start; else see misfit.
 func (l *link) checkMapping(ctx context.Context, stored *checkpoint.Row) error {
@@ -34,11 +28,11 @@ func (l *link) checkMapping(ctx context.Context, stored *checkpoint.Row) error {
 	}
 	var problems []*operr.Error
 	for _, t := range g.cfg.tables() {
-		rel, err := l.describe(ctx, t)
+		rel, err := replication.DescribeTable(ctx, l.sql.conn, t, g.publications)
 		if err != nil {
 			return err
 		}
-		if err := certain(rt.Bind(rel), rel); err != nil {
+		if err := router.Certain(rt.Bind(rel), rel); err != nil {
 			problems = append(problems, &operr.Error{
 				Class: operr.Config, Op: "check mapping of", Subject: "table " + t.String(), Err: err,
 				Hint: "correct the source's mapping, or give the table its column back; names are compared exactly",
@@ -67,30 +61,4 @@ func (g *generation) misfitDue() error {
 		return nil
 	}
 	return g.misfit.err
-}
-
-// certain leaves of a bind's problems those that the catalog is enough to prove.
-func certain(bound error, rel *event.Relation) error {
-	var fault *router.BindError
-	if !errors.As(bound, &fault) {
-		return bound
-	}
-	sure := *fault
-	sure.Problems = slices.DeleteFunc(slices.Clone(fault.Problems), func(p router.BindProblem) bool {
-		i := rel.ColumnIndex(p.Column)
-		return i >= 0 && rel.Columns[i].TypeOID >= firstUserOID
-	})
-	if len(sure.Problems) == 0 {
-		return nil
-	}
-	return &sure
-}
-
-// describe reads a table from the catalog.
-func (l *link) describe(ctx context.Context, t replication.Table) (*event.Relation, error) {
-	rel, err := replication.DescribeTable(ctx, l.sql.conn, l.gen.publications, t)
-	if err != nil {
-		return nil, &operr.Error{Class: operr.Postgres, Transient: true, Op: "read the columns of", Subject: "table " + t.String(), Err: err}
-	}
-	return rel, nil
 }
