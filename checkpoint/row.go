@@ -15,6 +15,8 @@ type Row struct {
 	Timeline int32
 	// SlotBirth is where the slot was created, known only where setup created it; else 0.
 	SlotBirth event.LSN
+	// BirthSnapshot is pg_current_snapshot() there, in text form, or "": rows that it sees are from before the slot.
+	BirthSnapshot string
 	// Confirmed: everything of ours up to it is published or parked.
 	Confirmed event.LSN
 	// CommitTime is that of the last resolved transaction with events; zero where none is known.

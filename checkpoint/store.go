@@ -60,14 +60,15 @@ func (s *Store) Load(ctx context.Context) (*Row, error) {
 }
 
 // Register stores the position of a slot that was just created: everything before
-// its birth is not this publisher's to publish. It does nothing where a row exists.
-func (s *Store) Register(ctx context.Context, sys System, birth event.LSN) error {
+// its birth is not this publisher's to publish, unless a backfill is asked for: snapshot is pg_current_snapshot() at
+// birth in text form, and "" where it is not known. It does nothing where a row exists.
+func (s *Store) Register(ctx context.Context, sys System, birth event.LSN, snapshot string) error {
 	return s.inTx(ctx, "register the slot", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			INSERT INTO postrider.checkpoint (publisher, slot, system_id, timeline, slot_birth_lsn, confirmed_lsn)
-			VALUES ($1, $2, $3, $4, $5::text::pg_lsn, $5::text::pg_lsn)
+			INSERT INTO postrider.checkpoint (publisher, slot, system_id, timeline, slot_birth_lsn, confirmed_lsn, birth_snapshot)
+			VALUES ($1, $2, $3, $4, $5::text::pg_lsn, $5::text::pg_lsn, nullif($6, '')::pg_snapshot)
 			ON CONFLICT (publisher) DO NOTHING`,
-			s.cfg.Publisher, s.cfg.Slot, sys.ID, sys.Timeline, birth.String())
+			s.cfg.Publisher, s.cfg.Slot, sys.ID, sys.Timeline, birth.String(), snapshot)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
@@ -236,7 +237,7 @@ func show[T any](p *T) string {
 	return fmt.Sprint(*p)
 }
 
-const rowColumns = `publisher, slot, system_id, timeline, coalesce(slot_birth_lsn, '0/0')::text, confirmed_lsn::text,
+const rowColumns = `publisher, slot, system_id, timeline, coalesce(slot_birth_lsn, '0/0')::text, coalesce(birth_snapshot::text, ''), confirmed_lsn::text,
 	commit_time, events_published, idle, coalesce(snapshot::text, ''), oldest_unconfirmed,
 	coalesce(holder, ''), coalesce(walsender_pid, 0), updated_at, xmin::text`
 
@@ -251,7 +252,7 @@ func loadRow(ctx context.Context, q querier, publisher string) (*Row, error) {
 	var events int64
 	var pid int32
 	err := q.QueryRow(ctx, `SELECT `+rowColumns+` FROM postrider.checkpoint WHERE publisher = $1`, publisher).Scan(
-		&r.Publisher, &r.Slot, &r.SystemID, &r.Timeline, &birth, &confirmed,
+		&r.Publisher, &r.Slot, &r.SystemID, &r.Timeline, &birth, &r.BirthSnapshot, &confirmed,
 		&commit, &events, &r.Idle, &r.Snapshot, &oldest,
 		&r.Holder, &pid, &r.UpdatedAt, &r.version)
 	if errors.Is(err, pgx.ErrNoRows) {

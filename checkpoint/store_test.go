@@ -205,12 +205,12 @@ func TestRecreatedSlotIsNoticed(t *testing.T) {
 	store := s.store("setup")
 	born := s.slot(t).Confirmed
 	for range 2 {
-		if err := store.Register(t.Context(), s.sys, born); err != nil {
+		if err := store.Register(t.Context(), s.sys, born, "700:703:701"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stored, err := store.Load(t.Context())
-	if err != nil || stored.SlotBirth != born || stored.Confirmed != born {
+	if err != nil || stored.SlotBirth != born || stored.Confirmed != born || stored.BirthSnapshot != "700:703:701" {
 		t.Fatalf("registered %+v, error %v", stored, err)
 	}
 	if _, err := checkpoint.Decide(stored, s.slot(t), s.sys, nil); err != nil {
@@ -243,7 +243,7 @@ func TestRemedyForAMissingSlot(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	store := s.store("setup")
-	if err := store.Register(t.Context(), s.sys, s.slot(t).Confirmed); err != nil {
+	if err := store.Register(t.Context(), s.sys, s.slot(t).Confirmed, "700:703:701"); err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, "SELECT pg_drop_replication_slot($1)", s.db.Slot)

@@ -33,7 +33,10 @@ END %[3]s;
 	line("GRANT USAGE ON SCHEMA %s", Schema)
 	line("GRANT SELECT, INSERT, UPDATE ON %s.checkpoint", Schema)
 	line("GRANT SELECT, INSERT, UPDATE, DELETE ON %s.parked", Schema)
-	line("GRANT INSERT ON %s.audit", Schema)
+	line("GRANT SELECT, INSERT, UPDATE ON %s.command", Schema)
+	line("GRANT SELECT, INSERT, UPDATE ON %s.task", Schema)
+	line("GRANT SELECT, INSERT, UPDATE, DELETE ON %s.task_item", Schema)
+	line("GRANT SELECT, INSERT ON %s.audit", Schema)
 	line("GRANT SELECT ON %s", versionTable)
 	for _, schema := range schemas(g.Outbox) {
 		line("GRANT USAGE ON SCHEMA %s", pgx.Identifier{schema}.Sanitize())

@@ -126,6 +126,7 @@ func TestExitCodeFollowsTheClass(t *testing.T) {
 		5: &operr.Error{Class: operr.Slot, Op: "do", Err: fault, Hint: "this"},
 		6: &operr.Error{Class: operr.Halted, Op: "do", Err: fault, Hint: "this"},
 		7: &operr.Error{Class: operr.DrainIncomplete, Op: "do", Err: fault, Hint: "this"},
+		8: &operr.Error{Class: operr.Findings, Op: "do", Err: fault, Hint: "this"},
 	}
 	for code, err := range cases {
 		var out, errs bytes.Buffer

@@ -176,7 +176,7 @@ func (s *setup) slot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return store.Register(ctx, system, created.ConsistentPoint)
+	return store.Register(ctx, system, created.ConsistentPoint, created.Snapshot)
 }
 
 // note remembers a step and tells it at once.

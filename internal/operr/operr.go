@@ -23,11 +23,13 @@ const (
 	Halted
 	// DrainIncomplete means that the shutdown timeout passed with events unconfirmed.
 	DrainIncomplete
+	// Findings means that a command that looks ran to its end, and what it looked at is not right.
+	Findings
 )
 
 // ExitCode is the documented exit code of the class.
 func (c Class) ExitCode() int {
-	if c < Internal || c > DrainIncomplete {
+	if c < Internal || c > Findings {
 		return int(Internal)
 	}
 	return int(c)

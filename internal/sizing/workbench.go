@@ -108,7 +108,7 @@ func (w *workbench) slot(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	return store.Register(ctx, system, created.ConsistentPoint)
+	return store.Register(ctx, system, created.ConsistentPoint, created.Snapshot)
 }
 
 // How long a thing may take to go, and a try at it.
