@@ -30,6 +30,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newSetupCommand(a),
 		newBenchCommand(a),
 		newDemoCommand(a),
+		newBackfillCommand(a),
 		newCheckpointCommand(a),
 		newParkedCommand(a),
 		newConfigCommand(a),
