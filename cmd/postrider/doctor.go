@@ -94,10 +94,10 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	print := &doctorPrinter{out: o.out, ascii: o.ascii || !utf8Locale(os.Getenv)}
+	printer := &doctorPrinter{out: o.out, ascii: o.ascii || !utf8Locale(os.Getenv)}
 	var tell func(doctor.Finding)
 	if !o.json {
-		tell = print.tell
+		tell = printer.tell
 	}
 	report, err := doctor.Run(ctx, o.doctorConfig(cfg), tell)
 	if err != nil {
@@ -110,7 +110,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 		}
 		return errors.Join(o.verdict(report), writeJSON(o.out, findings))
 	}
-	print.summary(report)
+	printer.summary(report)
 	return o.verdict(report)
 }
 

@@ -62,7 +62,7 @@ func requireHealthy(t *testing.T, p *patient) {
 	if got := strings.Count(r.out, "\n"); got != 5 || !strings.Contains(r.out, "ok   wal_level: logical\n") {
 		t.Errorf("--only gave\n%s", r.out)
 	}
-	runBinary(t, nil, "doctor", "--config", path, "--only", "wal_levle").expect(t, operr.Config.ExitCode(), `no check is named "wal_levle"`, "Try: ")
+	runBinary(t, nil, "doctor", "--config", path, "--only", "wal_height").expect(t, operr.Config.ExitCode(), `no check is named "wal_height"`, "Try: ")
 }
 
 // sql plants by statements, with $role, $slot, $pub for the names.
@@ -202,6 +202,12 @@ var plantedFaults = map[string]fault{
 	"position of another timeline": {
 		plant: sql("UPDATE postrider.checkpoint SET timeline = 7"),
 		check: "checkpoint", state: doctor.Failed, says: "timeline 7", fix: "checkpoint",
+	},
+	"a backfill that is not ended": {
+		plant: func(t *testing.T, p *patient) {
+			p.db.Exec(t, "INSERT INTO postrider.task (publisher, kind, state, total, created_by) SELECT publisher, 'backfill', 'running', 9, 'test' FROM postrider.checkpoint")
+		},
+		check: "checkpoint", state: doctor.Failed, says: "is not ended: it is running, 0 of 9 events are done", fix: "postrider backfill --resume",
 	},
 	"PostgreSQL down": {
 		plant: func(_ *testing.T, p *patient) { p.dsn = "postgres://x@127.0.0.1:1/x?sslmode=disable" },

@@ -81,7 +81,7 @@ func TestShardsOfFilters(t *testing.T) {
 	t.Parallel()
 	for filter, want := range map[string][2]int{
 		"((get_byte(decode(md5(COALESCE(aggregate_id, ''::text)), 'hex'::text), 15) % 4) = 3)": {4, 3},
-		"((id % (2)::bigint) = 1)":      {2, 1},
+		"((id % (2)::bigint) = 1)":            {2, 1},
 		"((id % (16)::bigint) = (9)::bigint)": {16, 9},
 		"(aggregate_type = 'Order'::text)":    {},
 	} {

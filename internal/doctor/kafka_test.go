@@ -183,7 +183,7 @@ func TestQuorumThatIsCut(t *testing.T) {
 		0, 0, 2, 4, 'a', 'b', 'c', 2, // no error, one topic "abc", one partition
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 9, // number, no error, leader 9
 		0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5, // epoch, high watermark
-		3,                                                                                               // two voters
+		3,                                                                                                // two voters
 		0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 7, 1, 0, 1, 'x', // another, with a tagged field
 		0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 1, 0x93, 0x7b, 0x8a, 0x60, 0, 0, // the leader
 		1, 0, 0, 0,

@@ -27,7 +27,7 @@ const (
 )
 
 // ApiKey implements protocol.Message.
-func (*describeQuorum) ApiKey() protocol.ApiKey { return describeQuorumKey } //nolint:revive // the interface's spelling
+func (*describeQuorum) ApiKey() protocol.ApiKey { return describeQuorumKey }
 
 // Required implements protocol.RawExchanger.
 func (*describeQuorum) Required(map[protocol.ApiKey]int16) bool { return true }
@@ -41,7 +41,7 @@ type quorum struct {
 }
 
 // ApiKey implements protocol.Message.
-func (*quorum) ApiKey() protocol.ApiKey { return describeQuorumKey } //nolint:revive // the interface's spelling
+func (*quorum) ApiKey() protocol.ApiKey { return describeQuorumKey }
 
 // RawExchange implements protocol.RawExchanger.
 func (*describeQuorum) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
@@ -72,8 +72,8 @@ func quorumRequest() []byte {
 	b = binary.BigEndian.AppendUint32(b, quorumCorrelation)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(clientID)))
 	b = append(b, clientID...)
-	b = append(b, 0)    // no tagged fields of the header
-	b = append(b, 1+1)  // one topic
+	b = append(b, 0)   // no tagged fields of the header
+	b = append(b, 1+1) // one topic
 	b = append(b, byte(len(topic)+1))
 	b = append(b, topic...)
 	b = append(b, 1+1)        // one partition

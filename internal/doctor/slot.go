@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/replication"
@@ -160,6 +162,38 @@ func checkCheckpoint(ctx context.Context, e *exam) []answer {
 	if err != nil {
 		return unanswered(err)
 	}
+	if found := e.sameServer(ctx, conn, sys); found != nil {
+		return found
+	}
+	history, err := e.history(ctx, stored, sys)
+	if err != nil {
+		return unanswered(err)
+	}
+	state := slotState(slot)
+	if state.WALEnd, err = e.store(conn).WALEnd(ctx); err != nil {
+		return unanswered(err)
+	}
+	start, err := checkpoint.Decide(stored, state, sys, history)
+	if err != nil {
+		return problem(err)
+	}
+	if start.Doubtful {
+		if _, err := stored.TickedOff(sys, state.WALEnd, history); err != nil {
+			return fail("compare table and topic (postrider reconcile), then postrider checkpoint accept", "%s; it cannot be: %s", start.Why, err)
+		}
+	}
+	if err := checkpoint.NoOpenTask(ctx, conn, e.cfg.Publisher); err != nil {
+		if operr.ClassOf(err) != operr.Slot {
+			return unanswered(err)
+		}
+		return problem(err)
+	}
+	return ok("%s", start.Why)
+}
+
+// sameServer: with several hosts in the connection string the two sessions may have
+// reached different servers (rule 5).
+func (e *exam) sameServer(ctx context.Context, conn *pgx.Conn, sys checkpoint.System) []answer {
 	other, err := e.store(conn).System(ctx)
 	switch {
 	case err != nil:
@@ -168,19 +202,7 @@ func checkCheckpoint(ctx context.Context, e *exam) []answer {
 		return fail("target_session_attrs=read-write, or one host, in the connection string",
 			"the replication session is on system %s timeline %d, the SQL session on system %s timeline %d", sys.ID, sys.Timeline, other.ID, other.Timeline)
 	}
-	history, err := e.history(ctx, stored, sys)
-	if err != nil {
-		return unanswered(err)
-	}
-	start, err := checkpoint.Decide(stored, slotState(slot), sys, history)
-	switch {
-	case err != nil:
-		return problem(err)
-	case start.Doubtful && stored.Snapshot == "":
-		return fail("compare table and topic (postrider reconcile), then accept the position (postrider checkpoint accept)",
-			"%s, and no snapshot is stored that could", start.Why)
-	}
-	return ok("%s", start.Why)
+	return nil
 }
 
 // history is needed only where the row is of another timeline (rule 2).

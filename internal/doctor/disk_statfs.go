@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux || darwin
 
 package doctor
 
@@ -10,5 +10,6 @@ func diskSpace(dir string) (free, total int64, err error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, 0, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
+	block := int64(s.Bsize) //nolint:unconvert // another type on other systems
+	return int64(s.Bavail) * block, int64(s.Blocks) * block, nil
 }
