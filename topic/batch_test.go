@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"testing"
 	"time"
-
 )
 
 // raw is a batch as a broker stores it.
@@ -195,4 +194,3 @@ func FuzzBatch(f *testing.F) {
 		}
 	})
 }
-

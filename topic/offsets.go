@@ -19,10 +19,10 @@ const (
 )
 
 const (
-	consumer      = -1 // the replica id of what is no broker
+	consumer        = -1 // the replica id of what is no broker
 	readUncommitted = 0
-	readCommitted = 1
-	anyEpoch      = -1
+	readCommitted   = 1
+	anyEpoch        = -1
 )
 
 // Starts are the offsets of the first records that the topic still has.

@@ -67,7 +67,8 @@ func (r *Reader) Scan(ctx context.Context, topic string, span Span, yield func(*
 	// The fetcher's connections are closed before Scan returns.
 	defer func() {
 		cancel()
-		for range f.pages { //nolint:revive // empty-block: it only waits
+		for p := range f.pages {
+			_ = p // it only waits
 		}
 	}()
 	return r.consume(ctx, topic, f, yield)

@@ -317,11 +317,8 @@ func TestScanOutlivesTheClustersTroubles(t *testing.T) {
 	cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		fetches++
-		switch fetches {
-		case 2:
+		if fetches == 2 {
 			return nil, errors.New("cut"), true
-		case 4:
-			return nil, nil, false
 		}
 		return nil, nil, false
 	})
@@ -360,19 +357,18 @@ func TestScanEnds(t *testing.T) {
 		t.Errorf("scan went on to record %d and gave %v", n, err)
 	}
 
-	// The broker never answers: the context cuts the request.
+	// The broker does not answer: the context cuts the request.
+	asked, answer := make(chan struct{}), make(chan struct{})
+	defer close(answer)
 	b.Server.Cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
-		b.Server.Cluster.KeepControl()
-		return nil, nil, true
+		close(asked)
+		b.Server.Cluster.SleepControl(func() { <-answer })
+		return nil, nil, false
 	})
-	asked := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(within(t))
 	done := make(chan error, 1)
 	go func() {
 		done <- r.Scan(ctx, "t", Span{}, func(*Record) error { return nil })
-	}()
-	go func() {
-		asked <- struct{}{}
 	}()
 	<-asked
 	cancel()
