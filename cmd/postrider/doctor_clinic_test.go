@@ -162,6 +162,14 @@ type fault struct {
 	also []string
 }
 
+// examine plants it and requires that it is named.
+func (f fault) examine(t *testing.T, p *patient) {
+	t.Helper()
+	f.plant(t, p)
+	r, found := p.examine(t)
+	f.requireNamed(t, r, found)
+}
+
 // requireNamed demands that the fault is named with its fix, and nothing else.
 func (f fault) requireNamed(t *testing.T, r result, found []doctor.Finding) {
 	t.Helper()
