@@ -44,18 +44,17 @@ func CheckAccept(st State) error {
 // while row and slot are as in st. detail goes to the audit.
 //
 // The ticked-off snapshot stays where it still means the same transactions, since it tells
-// which rows are proved to be published. On another system, or after a timeline that is no
-// ancestor, transactions are counted otherwise: it goes, and so does that of the slot's birth.
+// which rows are proved to be published (see Row.TickedOff); else it goes, and with it
+// that of the slot's birth.
 func (d *Desk) Accept(ctx context.Context, st State, history []TimelineSwitch, detail map[string]any) (Accepted, error) {
 	if err := CheckAccept(st); err != nil {
 		return Accepted{}, err
 	}
-	_, other := skipOn(st.Row, st.Slot, st.System, history)
+	_, other := st.Row.TickedOff(st.System, st.Slot.WALEnd, history)
 	a := Accepted{
 		From: st.Row.Confirmed, To: st.Slot.Confirmed, Slot: d.cfg.Slot, SystemID: st.System.ID, Timeline: st.System.Timeline,
-		SnapshotKept: st.Row.SystemID == st.System.ID && other == nil && st.Row.Snapshot != "",
+		SnapshotKept: other == nil,
 	}
-	keep := st.Row.SystemID == st.System.ID && other == nil
 	err := d.tx(ctx, "accept the position", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			UPDATE postrider.checkpoint c
@@ -65,7 +64,7 @@ func (d *Desk) Accept(ctx context.Context, st State, history []TimelineSwitch, d
 			FROM pg_replication_slots s
 			WHERE c.publisher = $1 AND c.xmin::text = $6 AND s.slot_name = $2 AND s.active_pid IS NULL
 			  AND s.confirmed_flush_lsn = $7::text::pg_lsn`,
-			d.cfg.Publisher, d.cfg.Slot, st.System.ID, st.System.Timeline, keep, st.Row.version, st.Slot.Confirmed.String())
+			d.cfg.Publisher, d.cfg.Slot, st.System.ID, st.System.Timeline, a.SnapshotKept, st.Row.version, st.Slot.Confirmed.String())
 		if err != nil {
 			return err
 		}

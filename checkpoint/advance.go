@@ -76,7 +76,7 @@ func (d *Desk) Advance(ctx context.Context, st State, start Start, to event.LSN,
 // then is not as it was, or will find that it has changed before it can.
 func (d *Desk) advanceRow(ctx context.Context, st State, start Start, to event.LSN, detail map[string]any) error {
 	return d.tx(ctx, "advance the position", func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := d.writePosition(ctx, tx, st, to)
+		tag, err := d.writePosition(ctx, tx, st, start, to)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (d *Desk) advanceRow(ctx context.Context, st State, start Start, to event.L
 	})
 }
 
-func (d *Desk) writePosition(ctx context.Context, tx pgx.Tx, st State, to event.LSN) (pgconn.CommandTag, error) {
+func (d *Desk) writePosition(ctx context.Context, tx pgx.Tx, st State, start Start, to event.LSN) (pgconn.CommandTag, error) {
 	if st.Row == nil {
 		return tx.Exec(ctx, `
 			INSERT INTO postrider.checkpoint (publisher, slot, system_id, timeline, confirmed_lsn, updated_at)
@@ -103,10 +103,10 @@ func (d *Desk) writePosition(ctx context.Context, tx pgx.Tx, st State, to event.
 	return tx.Exec(ctx, `
 		UPDATE postrider.checkpoint
 		SET confirmed_lsn = $5::text::pg_lsn, timeline = $4, idle = false, oldest_unconfirmed = NULL, walsender_pid = NULL,
-		    updated_at = clock_timestamp()
+		    snapshot = CASE WHEN NOT $7 THEN snapshot END, updated_at = clock_timestamp()
 		WHERE publisher = $1 AND slot = $2::text AND system_id = $3 AND xmin::text = $6
 		  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text AND active_pid IS NULL)`,
-		d.cfg.Publisher, d.cfg.Slot, st.System.ID, st.System.Timeline, to.String(), st.Row.version)
+		d.cfg.Publisher, d.cfg.Slot, st.System.ID, st.System.Timeline, to.String(), st.Row.version, start.Parted)
 }
 
 // advanceSlot moves the slot where the row says so.

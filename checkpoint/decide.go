@@ -33,10 +33,14 @@ func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 	if err != nil {
 		return Start{}, err
 	}
-	start := Start{Skip: skip, Timeline: sys.Timeline}
+	// Past the fork the row's snapshot is of other transactions, too: it proves nothing,
+	// now or later.
+	start := Start{Skip: skip, Timeline: sys.Timeline, Parted: skip < stored.Confirmed}
 	switch {
 	case slot.Confirmed <= skip:
 		start.Why = fmt.Sprintf("the slot stands at %s; transactions up to %s are published already and skipped", slot.Confirmed, skip)
+	case start.Parted:
+		return Start{}, ahead(stored, slot, skip)
 	case stored.Idle:
 		start.Doubtful = true
 		start.Why = fmt.Sprintf("the slot stands at %s, past the stored position %s, as a quiet outbox allows; that no event lies between has to be proved", slot.Confirmed, skip)
@@ -140,13 +144,14 @@ func boundToBirth(stored *Row, slot SlotState, sys System) error {
 // skipOn gives what may be skipped on the server's timeline. LSNs past a fork are
 // used again for other events, so no more than the fork point of the stored timeline.
 func skipOn(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (event.LSN, error) {
-	if stored.Timeline == sys.Timeline {
-		return stored.Confirmed, nil
-	}
-	for _, h := range history {
-		if h.Timeline == stored.Timeline && stored.Timeline < sys.Timeline {
-			return min(stored.Confirmed, h.End), nil
-		}
+	end, known := stored.commonUpTo(sys, slot.WALEnd, history)
+	switch {
+	case known && stored.Timeline == sys.Timeline && stored.Confirmed > end:
+		return 0, slotError(slot.Name,
+			fmt.Errorf("the stored position %s lies past the end of this server's WAL at %s: the database is an older copy than the position, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, end),
+			"check that postgres.host (or postgres.dsn) leads to the current primary; if it does: "+HintGap)
+	case known:
+		return min(stored.Confirmed, end), nil
 	}
 	return 0, slotError(slot.Name,
 		fmt.Errorf("the stored position %s is of timeline %d, which is no ancestor of the server's timeline %d: the server's history parted from it earlier, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, stored.Timeline, sys.Timeline),
@@ -157,16 +162,6 @@ func skipOn(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 func ahead(stored *Row, slot SlotState, skip event.LSN) error {
 	return slotError(slot.Name,
 		fmt.Errorf("it stands at %s, past the stored position %s (%s): it was moved or created anew by something else, transactions that ended after %s and up to %s may be missing from Kafka", slot.Confirmed, skip, at(stored), skip, slot.Confirmed), HintGap)
-}
-
-// WithinWAL refuses a position up to which a run would skip and that lies past the end of
-// the WAL: it was not written by a relay of this server, and would pass over events that
-// are still to come.
-func WithinWAL(slot string, skip, end event.LSN) error {
-	if skip <= end {
-		return nil
-	}
-	return slotError(slot, fmt.Errorf("the stored position %s lies past the end of the WAL, %s: events up to it would be taken for published", skip, end), HintGap)
 }
 
 func at(stored *Row) string {

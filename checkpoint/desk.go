@@ -71,6 +71,9 @@ func (d *Desk) Look(ctx context.Context) (State, error) {
 		if err == nil {
 			st.WALEnd, err = w.end()
 		}
+		if err == nil {
+			st.Slot.WALEnd, err = event.ParseLSN(w.insert)
+		}
 		return err
 	})
 	return st, err

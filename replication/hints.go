@@ -8,7 +8,7 @@ import (
 
 // Hints of the start checks that the classification shares.
 const (
-	hintWALLevel    = "set wal_level = logical in postgresql.conf and restart PostgreSQL"
+	hintWALLevel    = "ALTER SYSTEM SET wal_level = 'logical' (or wal_level = logical in postgresql.conf), then restart PostgreSQL"
 	hintSlotMissing = "postrider setup, which creates it; where it existed before, postrider recover, which also publishes from the table what is missing"
 )
 

@@ -39,6 +39,9 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 		return err
 	}
 	state := facts.Slot(slot)
+	if state.WALEnd, err = l.store.WALEnd(ctx); err != nil {
+		return err
+	}
 	if g.ledger != nil {
 		return l.resume(ctx, stored, state, sys)
 	}
@@ -70,9 +73,6 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 	}
 	tick, err := l.store.TakeTick(ctx)
 	if err != nil {
-		return err
-	}
-	if err := checkpoint.WithinWAL(slot.Name, start.Skip, tick.LSN); err != nil {
 		return err
 	}
 	switch {

@@ -103,9 +103,6 @@ func Look(ctx context.Context, desk *checkpoint.Desk, repl replication.Config) (
 		return s, err
 	}
 	s.Start, s.Refusal = checkpoint.Decide(s.State.Row, s.State.Slot, s.State.System, s.History)
-	if s.Refusal == nil {
-		s.Refusal = checkpoint.WithinWAL(s.State.Slot.Name, s.Start.Skip, s.State.WALEnd)
-	}
 	return s, nil
 }
 
@@ -152,7 +149,7 @@ func (r *Report) describe() {
 
 // publications asks what a run asks at its start: without one the stream is silent (rule 7).
 func publications(ctx context.Context, conn *pgx.Conn, cfg peek.Config) []checkpoint.Check {
-	problems := replication.Check(ctx, conn, replication.CheckConfig{Publications: cfg.Replication.Publications, Tables: cfg.Tables()})
+	problems := replication.CheckPublications(ctx, conn, replication.CheckConfig{Publications: cfg.Replication.Publications, Tables: cfg.Tables()})
 	if len(problems) == 0 {
 		return []checkpoint.Check{{Name: "publication", Verdict: checkpoint.VerdictOK, Detail: fmt.Sprintf("%q has the inserts of all sources", cfg.Replication.Publications)}}
 	}
@@ -182,18 +179,15 @@ func (t *table) check(ctx context.Context, stream *peek.Peek, blind error) (chec
 		return checkpoint.Check{Name: tableCheck, Verdict: checkpoint.VerdictUnknown, Detail: why}
 	}
 	st := t.report.Standing
-	if st.State.Row == nil || st.State.Row.Snapshot == "" {
-		if st.Refusal == nil && st.Start.Doubtful {
-			return t.wrong("no snapshot is stored that could prove that the slot passed over nothing"), nil
-		}
-		return unknown("no snapshot is ticked off yet"), nil
+	if st.State.Row == nil {
+		return unknown("nothing is stored yet"), nil
 	}
-	snapshot, err := checkpoint.ParseSnapshot(st.State.Row.Snapshot)
-	if err != nil {
-		return t.wrong(err.Error()), nil
-	}
-	if st.State.Row.SystemID != st.State.System.ID {
-		return unknown("the snapshot counts the transactions of another system"), nil
+	snapshot, err := st.State.Row.TickedOff(st.State.System, st.State.Slot.WALEnd, st.History)
+	switch {
+	case err != nil && st.Start.Doubtful:
+		return t.wrong("that the slot passed over nothing cannot be proved: " + err.Error()), nil
+	case err != nil:
+		return unknown(err.Error()), nil
 	}
 	suspects, err := t.collect(ctx, snapshot)
 	if errors.Is(err, tickoff.ErrTooMany) {
