@@ -244,13 +244,13 @@ func TestAccept(t *testing.T) {
 		spoil string
 		keeps bool
 	}{
-		"slot moved":    {"SELECT pg_replication_slot_advance('SLOT', pg_current_wal_flush_lsn())", true},
+		"slot moved":     {"SELECT pg_replication_slot_advance('SLOT', pg_current_wal_flush_lsn())", true},
 		"slot recreated": {"SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')", true},
-		"other slot":    {"UPDATE postrider.checkpoint SET slot = 'another'", true},
-		"older slot":    {"UPDATE postrider.checkpoint SET slot_birth_lsn = pg_current_wal_insert_lsn()", true},
-		"other system":  {"UPDATE postrider.checkpoint SET system_id = '7'", false},
-		"other history": {"UPDATE postrider.checkpoint SET timeline = 9", false},
-		"older copy":    {"UPDATE postrider.checkpoint SET confirmed_lsn = 'F/0'", false},
+		"other slot":     {"UPDATE postrider.checkpoint SET slot = 'another'", true},
+		"older slot":     {"UPDATE postrider.checkpoint SET slot_birth_lsn = pg_current_wal_insert_lsn()", true},
+		"other system":   {"UPDATE postrider.checkpoint SET system_id = '7'", false},
+		"other history":  {"UPDATE postrider.checkpoint SET timeline = 9", false},
+		"older copy":     {"UPDATE postrider.checkpoint SET confirmed_lsn = 'F/0'", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

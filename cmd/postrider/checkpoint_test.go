@@ -354,7 +354,9 @@ func TestAdvanceRefuses(t *testing.T) {
 	s.insertKey(t, "k", `{"n": 2}`)
 	before := s.where(t)
 	reason := []string{"--yes", "--reason", "a test"}
-	advance := func(lsn string) result { return s.checkpoint(t, append([]string{"advance", "--lsn", lsn}, reason...)...) }
+	advance := func(lsn string) result {
+		return s.checkpoint(t, append([]string{"advance", "--lsn", lsn}, reason...)...)
+	}
 	for _, junk := range []string{
 		"0/16B3748xyz", "1/FFFFFFFFF", " 0/1", "0/1 ", "FFFFFFFF1/0", "0x0/1", "16B3748", "/1", "0/", "-1/1", "", "0/1/2", "+0/1", "0/1\n", "0/0",
 	} {
