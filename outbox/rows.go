@@ -138,11 +138,11 @@ const updatedSQL = `SELECT coalesce(sum(s.n_tup_upd), 0) > 0 FROM pg_catalog.pg_
 func (r *Reader) Updated(ctx context.Context) (map[string]bool, error) {
 	updated := map[string]bool{}
 	for _, t := range r.tables {
-		var any bool
-		if err := r.conn.QueryRow(ctx, updatedSQL, t.rel.OID).Scan(&any); err != nil {
+		var found bool
+		if err := r.conn.QueryRow(ctx, updatedSQL, t.rel.OID).Scan(&found); err != nil {
 			return nil, sqlError("read the statistics of", "table "+t.name, err)
 		}
-		updated[t.name] = any
+		updated[t.name] = found
 	}
 	return updated, nil
 }

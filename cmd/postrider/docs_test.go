@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/doctor"
+	"github.com/postrider/postrider/internal/reconcile"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/parking"
 )
@@ -104,7 +105,9 @@ var jsonDocuments = map[string]any{
 	"postrider parked retry":    retried{},
 	"postrider parked show":     parking.Detail{},
 	"postrider doctor":          []doctor.Finding{},
+	"postrider reconcile":       reconciled{},
 	"postrider setup":           setupResult{},
+	"postrider trace":           reconcile.Trail{},
 	"postrider version":         versionInfo{},
 }
 

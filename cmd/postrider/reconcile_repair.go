@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/reconcile"
 )
 
@@ -26,5 +28,5 @@ func momentFlag(name, text string, now time.Time) (*time.Time, error) {
 }
 
 func (o *reconcileOptions) plan(context.Context, *config.Config, []reconcile.Ref) (*repairPlan, error) {
-	return nil, nil
+	return nil, &operr.Error{Class: operr.Config, Op: "plan", Subject: "the replay", Err: errors.New("this build has no replay")}
 }

@@ -1,6 +1,5 @@
 package reconcile
 
-
 // order looks at the order inside each key, by the first record of each event. It knows
 // of an order only where the table does: by the aggregate's version; by the time of
 // commit, where the server keeps it; by the commands of one transaction. The table does
@@ -61,7 +60,9 @@ func (n *newest) before(c *comparison, e *entry) int32 {
 }
 
 // versionsSay: where both have a version, that decides, and has.
-func (c *comparison) versionsSay(a, b *entry) bool { return a.version != unknown && b.version != unknown }
+func (c *comparison) versionsSay(a, b *entry) bool {
+	return a.version != unknown && b.version != unknown
+}
 
 func (n *newest) take(c *comparison, e *entry, i int32) {
 	if e.version != unknown && (n.version == none || e.version > c.set.list[n.version].version) {

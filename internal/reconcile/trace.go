@@ -381,7 +381,9 @@ func (t *trace) conclude() {
 			given = p
 		}
 	}
-	say := func(state Where, format string, args ...any) { tr.State, tr.Words = state, fmt.Sprintf(format, args...) }
+	say := func(state Where, format string, args ...any) {
+		tr.State, tr.Words = state, fmt.Sprintf(format, args...)
+	}
 	switch {
 	case len(tr.Records) > 0 && t.found == nil:
 		say(OnlyInTopic, "published; no table has its row: it was purged or deleted, or is from elsewhere")
