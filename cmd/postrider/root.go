@@ -33,6 +33,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newDemoCommand(a),
 		newCheckpointCommand(a),
 		newParkedCommand(a),
+		newReconcileCommand(a),
+		newTraceCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newCompletionCommand(a),
