@@ -34,6 +34,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newBackfillCommand(a),
 		newCheckpointCommand(a),
 		newParkedCommand(a),
+		newReconcileCommand(a),
+		newTraceCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newCompletionCommand(a),
