@@ -61,8 +61,6 @@ func printGroups(out io.Writer, groups []outbox.Group) error {
 	return w.Flush()
 }
 
-func textOrDash(s string) string { return orDash(&s) }
-
 func (o *backfillOptions) print(out backfill.Outcome) error {
 	if o.json {
 		return writeJSON(o.app.out, out)
