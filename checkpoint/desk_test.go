@@ -88,6 +88,12 @@ func TestCheckAdvance(t *testing.T) {
 		}
 		contains(t, tt.name, err.Error()+operr.HintOf(err), tt.parts)
 	}
+	// Under the latch: not to between row and slot, where the row would stay behind.
+	latched := state
+	latched.Slot.Confirmed = 0x280
+	if _, err := checkpoint.CheckAdvance(latched, checkpoint.Start{Skip: 0x200, Doubtful: true}, 0x250); !errors.Is(err, checkpoint.ErrBackwards) {
+		t.Errorf("between row and slot: %v", err)
+	}
 	state.Slot.Confirmed = 0x200
 	if due, err := checkpoint.CheckAdvance(state, start, 0x200); due || err != nil {
 		t.Errorf("there already: due %t, %v", due, err)

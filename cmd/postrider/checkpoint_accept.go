@@ -80,7 +80,7 @@ func (o *checkpointAcceptOptions) accept(ctx context.Context, p *position, resul
 	result.Evidence = evidence
 	st := evidence.Standing
 	// A start that has to be proved, and can be, needs nobody's consent.
-	result.Needed = st.Refusal != nil || st.Start.Doubtful && len(evidence.Wrong()) > 0
+	result.Needed = !evidence.Proved()
 	if !result.Needed {
 		return nil
 	}

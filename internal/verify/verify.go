@@ -56,6 +56,20 @@ func (r Report) Wrong() []checkpoint.Check {
 	return wrong
 }
 
+// Proved says that a run would start: at once, or after a proof that the table check has
+// made already.
+func (r Report) Proved() bool {
+	if r.Standing.Refusal != nil || !r.Standing.Start.Doubtful {
+		return r.Standing.Refusal == nil
+	}
+	for _, c := range r.Checks {
+		if c.Name == tableCheck {
+			return c.Verdict == checkpoint.VerdictOK
+		}
+	}
+	return false
+}
+
 // Err is the error of class Findings where something is wrong; nil where nothing is.
 func (r Report) Err() error {
 	wrong := r.Wrong()
