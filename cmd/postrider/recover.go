@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/internal/recovery"
+	"github.com/postrider/postrider/topic"
+)
+
+type recoverOptions struct {
+	configFlag
+	recovery.Options
+	app *app
+
+	yes, resume, abandon bool
+	since, scanFrom      string
+	conflicts, expired   string
+	topicOnly            string
+	json                 bool
+}
+
+func newRecoverCommand(a *app) *cobra.Command {
+	opts := recoverOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "recover",
+		Short: "Bring table, topics and position together after a slot was lost or a database restored",
+		Long: "For a slot that was lost, dropped, recreated, advanced or not failed over, and for a database that was restored from a\n" +
+			"backup or moved: what `run` refuses to start on. Without --yes it shows the evidence, what it concludes, what it would\n" +
+			"publish with counts, and what it cannot know; nothing is changed.\n\n" +
+			"Candidates are the rows of the outbox that the stored snapshot does not prove to be published, late commits included;\n" +
+			"where it says nothing about this server (moved, or past the fork of a promotion), all rows. What is parked, and what\n" +
+			"the topics have by event id (compared by key and value), is settled. The rest is published in commit order as well as\n" +
+			"it can be known, with the same ids, keys and bytes and the header postrider-recovered. A slot that can be used is kept;\n" +
+			"else a new one is made under its name, so that stream and table meet without gap or overlap. `run` does not start\n" +
+			"meanwhile. After Ctrl-C or a crash: --resume.\n\n" +
+			"Events that the topics have and the table does not are counted, and listed by --topic-only. They are not repaired.",
+		Example: "  postrider recover\n  postrider recover --yes --reason \"slot lost in the disk incident\" --topic-only only.jsonl\n" +
+			"  postrider recover --resume --conflicts publish",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.validate(); err != nil {
+				return usageError(cmd, err)
+			}
+			return opts.run(cmd.Context())
+		},
+	}
+	opts.configFlag.add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&opts.yes, "yes", false, "do it")
+	flags.BoolVar(&opts.resume, "resume", false, "go on with a recovery that was cut off, or that waited for a decision")
+	flags.BoolVar(&opts.abandon, "abandon", false, "give a recovery up that has not ended; what it published stays published")
+	flags.StringVar(&opts.since, "since", "", "leave out rows that are older: a `time` (RFC 3339), or how long ago (48h)")
+	flags.StringVar(&opts.scanFrom, "scan-from", "", "read the topics from this `time` on (RFC 3339, or how long ago) instead of the one that proves most")
+	flags.BoolVar(&opts.WithoutTopics, "without-topics", false, "do not compare with the topics: all candidates are published, many of them again")
+	flags.StringSliceVar(&opts.Topics, "topic", nil, "read these `topics`, too: those to which no row of the table goes any more")
+	flags.StringVar(&opts.conflicts, "conflicts", "", "what becomes of rows whose id a record with another key or value has: `settle` or publish")
+	flags.StringVar(&opts.expired, "expired", "", "what becomes of rows from before their topic's first record: `settle` or publish")
+	flags.BoolVar(&opts.Anyway, "anyway", false, "also where run would start: the database came back together with its slot, as a copy of its disks does")
+	flags.BoolVar(&opts.Failover, "failover", false, "make a new slot that standbys keep a copy of (PostgreSQL 17 and later)")
+	flags.Float64Var(&opts.PerSecond, "rate", 0, "publish at most so many events a second; 0 does not limit")
+	flags.DurationVar(&opts.LockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait for open transactions when the slot is made")
+	flags.StringVar(&opts.topicOnly, "topic-only", "", "write the records whose events the table does not have to this `file`, as JSON lines")
+	addReason(cmd, &opts.Reason)
+	addJSON(cmd, &opts.json)
+	return cmd
+}
+
+func (o *recoverOptions) validate() error {
+	var problems []error
+	if n := boolCount(o.yes, o.resume, o.abandon); n > 1 {
+		problems = append(problems, errors.New("--yes, --resume and --abandon exclude each other"))
+	}
+	o.Conflicts, o.Expired = recovery.Decision(o.conflicts), recovery.Decision(o.expired)
+	for name, d := range map[string]recovery.Decision{"--conflicts": o.Conflicts, "--expired": o.Expired} {
+		if d != "" && d != recovery.Settle && d != recovery.Publish {
+			problems = append(problems, fmt.Errorf("%s is %q; must be settle or publish", name, d))
+		}
+	}
+	var err error
+	if o.Since, err = parseMoment("--since", o.since); err != nil {
+		problems = append(problems, err)
+	}
+	if o.ScanFrom, err = parseMoment("--scan-from", o.scanFrom); err != nil {
+		problems = append(problems, err)
+	}
+	if o.PerSecond < 0 {
+		problems = append(problems, fmt.Errorf("--rate is %g; must be 0 or more", o.PerSecond))
+	}
+	if o.LockTimeout < time.Millisecond || o.LockTimeout > time.Hour {
+		problems = append(problems, fmt.Errorf("--lock-timeout is %s; must be from 1ms to 1h", o.LockTimeout))
+	}
+	if o.resume && (o.Since != nil || o.ScanFrom != nil || o.WithoutTopics || len(o.Topics) > 0 || o.Anyway || o.Failover) {
+		problems = append(problems, errors.New("--resume goes on with the options of the recovery; only --conflicts, --expired, --rate and --topic-only may be given anew"))
+	}
+	return errors.Join(problems...)
+}
+
+func boolCount(flags ...bool) (n int) {
+	for _, f := range flags {
+		if f {
+			n++
+		}
+	}
+	return n
+}
+
+// parseMoment reads a time, or how long ago it was; nil for none.
+func parseMoment(flag, text string) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return &at, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		at := time.Now().Add(-ago)
+		return &at, nil
+	}
+	return nil, fmt.Errorf("%s is %q; must be a time such as 2026-01-31T08:00:00Z, or how long ago, such as 48h", flag, text)
+}
+
+func (o *recoverOptions) run(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg, err := o.load()
+	if err != nil {
+		return err
+	}
+	progress := newProgressLine(o.app.err)
+	defer progress.end()
+	r, err := recovery.Open(ctx, recovery.Config{
+		Publisher: cfg.Publisher.Name, Replication: cfg.ReplicationConfig(), Router: cfg.Router(), Kafka: cfg.PublisherConfig(),
+		Actor: actor(), Progress: progress.show,
+	})
+	if err != nil {
+		return err
+	}
+	defer r.Close(ctx)
+	if o.abandon {
+		return o.giveUp(ctx, r)
+	}
+	closeList, err := o.listTopicOnly()
+	if err != nil {
+		return err
+	}
+	report, err := o.do(ctx, r)
+	progress.end()
+	err = errors.Join(err, closeList())
+	if report.Evidence.Publisher != "" {
+		err = errors.Join(err, o.print(report, err))
+	}
+	return err
+}
+
+func (o *recoverOptions) do(ctx context.Context, r *recovery.Recovery) (recovery.Report, error) {
+	switch {
+	case o.resume:
+		return r.Resume(ctx, o.Options)
+	case o.yes:
+		return r.Run(ctx, o.Options)
+	}
+	return r.DryRun(ctx, o.Options)
+}
+
+func (o *recoverOptions) giveUp(ctx context.Context, r *recovery.Recovery) error {
+	id, err := r.Abandon(ctx, o.Reason)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(o.app.out, map[string]any{"abandoned": id})
+	}
+	_, err = fmt.Fprintf(o.app.out, "recovery %d is given up; postrider recover shows what is true now\n", id)
+	return err
+}
+
+// topicOnlyRecord is a line of --topic-only.
+type topicOnlyRecord struct {
+	EventID   string    `json:"event_id"`
+	Topic     string    `json:"topic"`
+	Partition int32     `json:"partition"`
+	Offset    int64     `json:"offset"`
+	Time      time.Time `json:"time"`
+	Key       *string   `json:"key"`
+}
+
+// listTopicOnly opens the file of --topic-only.
+func (o *recoverOptions) listTopicOnly() (finish func() error, err error) {
+	if o.topicOnly == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(o.topicOnly)
+	if err != nil {
+		return nil, &operr.Error{Class: operr.Config, Op: "write", Subject: "--topic-only", Err: err}
+	}
+	enc := json.NewEncoder(file)
+	enc.SetEscapeHTML(false)
+	o.TopicOnly = func(rec *topic.Record, id []byte) error {
+		line := topicOnlyRecord{EventID: string(id), Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Time: rec.Time.UTC()}
+		if rec.Key != nil {
+			key := string(rec.Key)
+			line.Key = &key
+		}
+		return enc.Encode(line)
+	}
+	return file.Close, nil
+}
+
+// progressLine shows progress on a terminal, in one line that is written over.
+type progressLine struct {
+	out   io.Writer
+	last  time.Time
+	shown bool
+}
+
+func newProgressLine(out io.Writer) *progressLine {
+	if !isTerminal(out) || os.Getenv("TERM") == "dumb" {
+		out = nil
+	}
+	return &progressLine{out: out}
+}
+
+const progressEvery = 100 * time.Millisecond
+
+func (p *progressLine) show(at recovery.Progress) {
+	if p.out == nil || p.shown && time.Since(p.last) < progressEvery {
+		return
+	}
+	p.last, p.shown = time.Now(), true
+	text := at.Phase
+	switch {
+	case at.Total > 0:
+		const width = 30
+		n := int(min(at.Done, at.Total) * width / at.Total)
+		text += fmt.Sprintf(" [%-*s] %d of %d", width, repeat('#', n), at.Done, at.Total)
+	case at.Done > 0:
+		text += fmt.Sprintf(": %d", at.Done)
+	}
+	fmt.Fprintf(p.out, "\r\x1b[K%s", text)
+}
+
+func repeat(c byte, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = c
+	}
+	return string(b)
+}
+
+// end clears the line.
+func (p *progressLine) end() {
+	if p.out != nil && p.shown {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
