@@ -80,6 +80,8 @@ type comparison struct {
 	// besides is only there. nil: not asked.
 	present []uint64
 	headers []string
+	// ends are those of the topics when they were read.
+	ends map[string][]int64
 	only    func(*topic.Record, []byte) error
 }
 
@@ -164,23 +166,63 @@ func (c *comparison) readTopic(ctx context.Context, reader *topic.Reader, name s
 		at := time.UnixMilli(read.from)
 		read.From = &at
 	}
-	number := c.c.topics.index(name)
 	span := topic.Span{}
-	if since, ok := c.since(number); ok {
+	if since, ok := c.since(c.c.topics.index(name)); ok {
 		read.Since = &since
 		if span.From, err = reader.Offsets(ctx, name, since); err != nil {
 			return read, err
 		}
 	}
-	c.r.progress(Progress{Phase: "read topic " + name})
-	err = reader.Scan(ctx, name, span, func(rec *topic.Record) error {
+	if span.To, err = reader.Ends(ctx, name); err != nil {
+		return read, err
+	}
+	if c.ends == nil {
+		c.ends = map[string][]int64{}
+	}
+	c.ends[name] = span.To
+	return read, c.scan(ctx, reader, name, span, &read)
+}
+
+func (c *comparison) scan(ctx context.Context, reader *topic.Reader, name string, span topic.Span, read *TopicRead) error {
+	phase, number := "read topic "+name, c.c.topics.index(name)
+	c.r.progress(Progress{Phase: phase})
+	return reader.Scan(ctx, name, span, func(rec *topic.Record) error {
 		read.Records++
 		if read.Records%100_000 == 0 {
-			c.r.progress(Progress{Phase: "read topic " + name, Done: read.Records})
+			c.r.progress(Progress{Phase: phase, Done: read.Records})
 		}
-		return c.record(number, rec, &read)
+		return c.record(number, rec, read)
 	})
-	return read, err
+}
+
+// readBehind reads what the topics of the candidates have behind the ends that they had
+// when they were compared. What is found there with another content proves nothing.
+func (c *comparison) readBehind(ctx context.Context, ends map[string][]int64) error {
+	reader, err := topic.NewReader(c.r.cfg.Kafka)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	for _, name := range c.c.topics.all {
+		partitions, err := reader.Partitions(ctx, name)
+		if errors.Is(err, topic.ErrNoTopic) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		from := make(topic.Offsets, partitions) // partitions that are new since begin at 0
+		copy(from, ends[name])
+		if err := c.scan(ctx, reader, name, topic.Span{From: from}, &TopicRead{}); err != nil {
+			return err
+		}
+	}
+	for i := range c.c.list {
+		if m := &c.c.list[i]; m.fate == conflict {
+			m.fate = missing
+		}
+	}
+	return nil
 }
 
 // firstTime is the time of the youngest of the partitions' first records: what is older

@@ -103,25 +103,39 @@ func keepRow(reader *outbox.Reader, row *event.Row) *parking.Row {
 	return kept
 }
 
-// retryNoted takes what was published off the list, so that what was refused, and what
-// waits behind it, is tried again in its order.
-func (r *Recovery) retryNoted(ctx context.Context, t *task) error {
-	return r.inTx(ctx, "try again what was refused", func(tx pgx.Tx) error {
-		var noted bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postrider.task_item WHERE task = $1 AND outcome IS NOT NULL)`, t.ID).Scan(&noted); err != nil || !noted {
+// takeUp prepares the list of a task that was cut off while it published, or that waits for
+// a cause to be healed: what its topics have by now leaves it, saved or not, and what was
+// refused or withheld is tried again in its order.
+func (r *Recovery) takeUp(ctx context.Context, reader *outbox.Reader, t *task, o Options) error {
+	c := &comparison{r: r, o: o, c: newCandidates(), headers: idHeaders(r.cfg.Router.Sources)}
+	if err := c.load(ctx, reader, t.ID, outbox.Selection{}); err != nil {
+		return err
+	}
+	c.c.seal()
+	if !o.WithoutTopics {
+		if err := c.readBehind(ctx, t.Detail.Ends); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `DELETE FROM postrider.task_item WHERE task = $1 AND outcome IS NULL`, t.ID)
-		if err != nil {
+	}
+	return r.inTx(ctx, "take up the list", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 			return err
 		}
-		t.Detail.Published += tag.RowsAffected()
-		if _, err = tx.Exec(ctx, `UPDATE postrider.task_item SET outcome = NULL WHERE task = $1`, t.ID); err != nil {
+		before := t.Total
+		if o.WithoutTopics {
+			if _, err := tx.Exec(ctx, `DELETE FROM postrider.task_item WHERE task = $1 AND n <= $2 AND outcome IS NULL`, t.ID, t.Done); err != nil {
+				return err
+			}
+		} else if err := t.keepMissing(ctx, tx, c.c); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE postrider.task_item SET outcome = NULL WHERE task = $1 AND outcome IS NOT NULL`, t.ID); err != nil {
 			return err
 		}
 		if err := t.renumber(ctx, tx); err != nil {
 			return err
 		}
+		t.Detail.Published += before - t.Total
 		t.Detail.Withheld, t.Detail.Step = nil, stepCompared
 		return t.save(ctx, tx)
 	})

@@ -224,11 +224,6 @@ func (r *Recovery) Resume(ctx context.Context, o Options) (Report, error) {
 	if err := r.noteResume(ctx, t); err != nil {
 		return report, err
 	}
-	if t.Detail.Step == stepPublished {
-		if err := r.retryNoted(ctx, t); err != nil {
-			return report, err
-		}
-	}
 	return r.work(ctx, report, t, &f, o)
 }
 
@@ -299,6 +294,11 @@ func (r *Recovery) steps(ctx context.Context, report *Report, t *task, f *Facts,
 		return err
 	}
 	defer reader.Close(ctx)
+	if t.Detail.Step == stepCompared || t.Detail.Step == stepPublished { // of an attempt that was cut off
+		if err := r.takeUp(ctx, reader, t, o); err != nil {
+			return err
+		}
+	}
 	if t.Detail.Step == stepBegun {
 		if err := r.list(ctx, reader, t, f, o); err != nil {
 			return err
@@ -413,9 +413,12 @@ func (r *Recovery) compare(ctx context.Context, reader *outbox.Reader, report *R
 	if err := c.undecided(); err != nil {
 		return errors.Join(err, r.fail(ctx, t, err.Error()))
 	}
-	t.Detail.Settled, t.Detail.Step = &c.result, stepCompared
+	t.Detail.Settled, t.Detail.Step, t.Detail.Ends = &c.result, stepCompared, c.ends
 	return r.inTx(ctx, "store the comparison", func(tx pgx.Tx) error {
 		if err := t.keepMissing(ctx, tx, c.c); err != nil {
+			return err
+		}
+		if err := t.renumber(ctx, tx); err != nil {
 			return err
 		}
 		if err := t.save(ctx, tx); err != nil {
@@ -425,10 +428,12 @@ func (r *Recovery) compare(ctx context.Context, reader *outbox.Reader, report *R
 	})
 }
 
-// keepMissing takes what is settled off the list, and numbers the rest from 1.
+// keepMissing takes what is settled off the list.
 func (t *task) keepMissing(ctx context.Context, tx pgx.Tx, c *candidates) error {
-	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0; CREATE TEMPORARY TABLE postrider_missing (n bigint NOT NULL) ON COMMIT DROP`); err != nil {
-		return err
+	for _, sql := range []string{`SET LOCAL statement_timeout = 0`, `CREATE TEMPORARY TABLE postrider_missing (n bigint NOT NULL) ON COMMIT DROP`} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
 	}
 	i := 0
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "postrider_missing"}, []string{"n"}, pgx.CopyFromFunc(func() ([]any, error) {
@@ -443,10 +448,8 @@ func (t *task) keepMissing(ctx context.Context, tx pgx.Tx, c *candidates) error 
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `DELETE FROM postrider.task_item i WHERE task = $1 AND NOT EXISTS (SELECT FROM pg_temp.postrider_missing m WHERE m.n = i.n)`, t.ID); err != nil {
-		return err
-	}
-	return t.renumber(ctx, tx)
+	_, err = tx.Exec(ctx, `DELETE FROM postrider.task_item i WHERE task = $1 AND NOT EXISTS (SELECT FROM pg_temp.postrider_missing m WHERE m.n = i.n)`, t.ID)
+	return err
 }
 
 // renumber numbers the list from 1. Below zero first: the numbers are unique.

@@ -51,8 +51,11 @@ type detail struct {
 	Order string `json:"order,omitempty"`
 	// Settled is set from stepCompared on.
 	Settled *Comparison `json:"settled,omitempty"`
-	// Published were acknowledged before those that were refused were tried again. Parked and
-	// Gone are set from stepParked on.
+	// Ends are the ends of the topics when they were compared: what this task has published
+	// lies behind them.
+	Ends map[string][]int64 `json:"ends,omitempty"`
+	// Published were taken off the list since: their topics have them. Parked and Gone are
+	// set from stepParked on.
 	Published int64 `json:"published,omitempty"`
 	Parked    int64 `json:"parked,omitempty"`
 	Gone      int64 `json:"gone,omitempty"`
