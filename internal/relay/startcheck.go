@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/facts"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/replication"
 )
@@ -45,7 +46,7 @@ func (l *link) withPosition(ctx context.Context, problems []*operr.Error) []*ope
 	if err != nil {
 		return problems
 	}
-	_, err = checkpoint.Decide(stored, slotState(slot), checkpoint.System{}, nil)
+	_, err = checkpoint.Decide(stored, facts.Slot(slot), checkpoint.System{}, nil)
 	var worded *operr.Error
 	if !errors.As(err, &worded) {
 		return problems
