@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -88,10 +89,10 @@ func (o *recoverOptions) validate() error {
 		}
 	}
 	var err error
-	if o.Since, err = parseMoment("--since", o.since); err != nil {
+	if o.Since, err = momentOf("--since", o.since); err != nil {
 		problems = append(problems, err)
 	}
-	if o.ScanFrom, err = parseMoment("--scan-from", o.scanFrom); err != nil {
+	if o.ScanFrom, err = momentOf("--scan-from", o.scanFrom); err != nil {
 		problems = append(problems, err)
 	}
 	if o.PerSecond < 0 {
@@ -115,19 +116,13 @@ func boolCount(flags ...bool) (n int) {
 	return n
 }
 
-// parseMoment reads a time, or how long ago it was; nil for none.
-func parseMoment(flag, text string) (*time.Time, error) {
-	if text == "" {
-		return nil, nil
+// momentOf is parseMoment; nil for none.
+func momentOf(flag, text string) (*time.Time, error) {
+	at, err := parseMoment(flag, text, time.Now())
+	if err != nil || at.IsZero() {
+		return nil, err
 	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return &at, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-		at := time.Now().Add(-ago)
-		return &at, nil
-	}
-	return nil, fmt.Errorf("%s is %q; must be a time such as 2026-01-31T08:00:00Z, or how long ago, such as 48h", flag, text)
+	return &at, nil
 }
 
 func (o *recoverOptions) run(ctx context.Context) error {
@@ -243,19 +238,11 @@ func (p *progressLine) show(at recovery.Progress) {
 	case at.Total > 0:
 		const width = 30
 		n := int(min(at.Done, at.Total) * width / at.Total)
-		text += fmt.Sprintf(" [%-*s] %d of %d", width, repeat('#', n), at.Done, at.Total)
+		text += fmt.Sprintf(" [%-*s] %d of %d", width, strings.Repeat("#", n), at.Done, at.Total)
 	case at.Done > 0:
 		text += fmt.Sprintf(": %d", at.Done)
 	}
 	fmt.Fprintf(p.out, "\r\x1b[K%s", text)
-}
-
-func repeat(c byte, n int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = c
-	}
-	return string(b)
 }
 
 // end clears the line.

@@ -196,27 +196,21 @@ func (f *fixture) on(server *devstack.Postgres) *fixture {
 	return &moved
 }
 
-// tickedOff waits until the row has a snapshot that covers what is committed now.
-func (f *fixture) tickedOff() {
+// quietRelay runs the real relay until all that is committed now is published and ticked off,
+// and ends it.
+func (f *fixture) quietRelay() {
 	f.t.Helper()
-	xid := f.scalar("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
+	next := f.scalar("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
+	run := spawn(f.t, "run", "--config", f.yaml(""))
+	f.awaitConfirmed(f.walEnd())
 	testkit.Eventually(f.t, patience, func() error {
 		if s := f.scalar("SELECT coalesce((SELECT snapshot::text FROM postrider.checkpoint), '')"); s != "" {
-			if f.scalar("SELECT (pg_snapshot_xmin('"+s+"') >= '"+xid+"'::xid8)::text") == "true" {
+			if f.scalar("SELECT (pg_snapshot_xmin('"+s+"') >= '"+next+"'::xid8)::text") == "true" {
 				return nil
 			}
 		}
 		return errors.New("no snapshot is ticked off")
 	})
-}
-
-// quietRelay runs the real relay until all that is committed now is published and ticked off,
-// and ends it.
-func (f *fixture) quietRelay() {
-	f.t.Helper()
-	run := spawn(f.t, "run", "--config", f.yaml(""))
-	f.awaitConfirmed(f.walEnd())
-	f.tickedOff()
 	if code := run.terminate(); code != 0 {
 		f.t.Fatalf("exit code %d: %s", code, run.said())
 	}
@@ -256,7 +250,7 @@ func (f *fixture) hold(table, event, when string) (release func(), waiting func(
 	waiting = func() {
 		f.t.Helper()
 		testkit.EventuallyTrue(f.t, patience, "nobody waits for the test", func() bool {
-			return f.scalar(fmt.Sprintf("SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND objid = %d AND NOT granted", key)) != "0"
+			return f.scalar(fmt.Sprintf("SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND objid = %d AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", key)) != "0"
 		})
 	}
 	return release, waiting

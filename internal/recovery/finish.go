@@ -162,15 +162,14 @@ func parkable(t *task, point event.LSN, row outbox.Candidate, outcome string) (*
 	default:
 		e.Reason, e.Error, e.Attempts, policy = event.ReasonHeld, "it stands behind a parked event of its key", 0, event.ParkAggregate
 	}
-	switch {
-	case policy == event.ParkEvent, order == event.OrderNone && policy != event.Halt:
-	case policy == event.Halt, order == event.OrderUnknown, e.Message.Key == nil:
+	switch parking.FateOf(&event.Refusal{Policy: policy, Order: order}, e.Message.Key) {
+	case parking.FateHalt:
 		return nil, &operr.Error{
 			Class: operr.Halted, Op: "recover", Subject: fmt.Sprintf("task %d", t.ID),
 			Err:  fmt.Errorf("event %s is %s, and its route says on_refusal: %s", row.Message.EventID, outcome, policy),
 			Hint: "heal the cause (docs/halted.md), then postrider recover --resume; or on_refusal: park_event",
 		}
-	default:
+	case parking.FateUnit:
 		u := parking.UnitOf(e.Message.Topic, e.Message.Key)
 		e.Unit = &u
 	}

@@ -169,15 +169,37 @@ func (r *Recovery) Abandon(ctx context.Context, reason string) (int64, error) {
 // lockSQL is the lock that backfill and recover of one publisher share.
 const lockSQL = `hashtextextended('postrider ' || $1, 0)`
 
-// lock takes it for the session, or names who has it.
+// lockPatience is how long an ending session may keep the lock.
+const (
+	lockPatience = 2 * time.Second
+	lockPause    = 50 * time.Millisecond
+)
+
+// lock takes it for the session, or names who has it. The one before may just be ending.
 func (r *Recovery) lock(ctx context.Context) error {
-	var mine bool
-	if err := r.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(`+lockSQL+`)`, r.cfg.Publisher).Scan(&mine); err != nil {
-		return sqlError("lock", "the publisher", err)
+	patience := time.NewTimer(lockPatience)
+	defer patience.Stop()
+	again := time.NewTicker(lockPause)
+	defer again.Stop()
+	for {
+		var mine bool
+		if err := r.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(`+lockSQL+`)`, r.cfg.Publisher).Scan(&mine); err != nil {
+			return sqlError("lock", "the publisher", err)
+		}
+		if mine {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-patience.C:
+			return r.errLocked(ctx)
+		case <-ctx.Done():
+			return sqlError("lock", "the publisher", context.Cause(ctx))
+		}
 	}
-	if mine {
-		return nil
-	}
+}
+
+func (r *Recovery) errLocked(ctx context.Context) error {
 	var pid int32
 	who := "another process"
 	err := r.conn.QueryRow(ctx, `SELECT l.pid FROM pg_locks l, (SELECT `+lockSQL+` AS k) key

@@ -2,11 +2,11 @@ package recovery
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/roots"
@@ -145,6 +145,15 @@ func (v *vantage) point() (event.LSN, error) {
 func (c *comparison) settleStream(ctx context.Context, until event.LSN) error {
 	cfg := c.r.cfg.Replication
 	c.r.progress(Progress{Phase: "read the slot's stream"})
+	// An asynchronous commit is visible before it is on disk, and not decoded before.
+	desk := checkpoint.NewDesk(c.r.conn, checkpoint.DeskConfig{Publisher: c.r.cfg.Publisher, Slot: cfg.Slot, Actor: c.r.cfg.Actor})
+	if err := desk.AwaitFlush(ctx, until); err != nil {
+		return err
+	}
+	finder, err := c.r.finder(ctx)
+	if err != nil {
+		return err
+	}
 	slot, err := replication.CopySlot(ctx, replication.CopyConfig{
 		ConnString: cfg.ConnString, AppName: c.r.appName(), Slot: cfg.Slot, Publications: cfg.Publications, MaxRowBytes: cfg.MaxRowBytes,
 	})
@@ -152,8 +161,20 @@ func (c *comparison) settleStream(ctx context.Context, until event.LSN) error {
 		return err
 	}
 	defer slot.Close(ctx)
-	h := &streamed{c: c, ctx: ctx, finder: c.r.finder(), sources: map[uint32]*source{}}
-	return slot.Read(ctx, until, h)
+	return slot.Read(ctx, until, &streamed{c: c, ctx: ctx, finder: finder, sources: map[uint32]*source{}})
+}
+
+// finder tells which source a relation of the stream belongs to, as the relay does.
+func (r *Recovery) finder(ctx context.Context) (*roots.Finder, error) {
+	pubs, err := replication.ReadPublications(ctx, r.conn, r.cfg.Replication.Publications)
+	if err != nil {
+		return nil, err
+	}
+	finder := roots.New(r.tables(), pubs, roots.Session{
+		Do:     func(fn func(*pgx.Conn) error) error { return fn(r.conn) },
+		Failed: sqlError, Publications: r.cfg.Replication.Publications,
+	}, map[uint32]replication.Table{})
+	return finder, finder.Learn(ctx)
 }
 
 // source is where the rows of a relation have their event id.
@@ -217,4 +238,3 @@ func (s *streamed) Ignored(string)                                    {}
 func (s *streamed) Commit(event.LSN, event.LSN, time.Time) error      { return nil }
 func (s *streamed) KeepAlive(event.LSN)                               {}
 func (s *streamed) InputDrained()                                     {}
-func (s *streamed) String() string                                    { return fmt.Sprintf("%d events", s.events) }
