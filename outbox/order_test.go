@@ -63,8 +63,16 @@ func TestOrderByVersion(t *testing.T) {
 	t.Parallel()
 	db := newDB(t, plainTable)
 	for i, row := range []struct{ id, kind, key, version string }{
-		{"a3", "x", "a", "3"}, {"b2", "x", "b", "2"}, {"a10", "x", "a", "10"}, {"c", "x", "c", "NULL"}, {"a1", "x", "a", "1"},
-		{"b1", "x", "b", "1"}, {"other1", "y", "a", "1"}, {"c5", "x", "c", "5"}, {"c1", "x", "c", "1"}, {"b10", "x", "b", "10"},
+		{"a3", "x", "a", "3"},
+		{"b2", "x", "b", "2"},
+		{"a10", "x", "a", "10"},
+		{"c", "x", "c", "NULL"},
+		{"a1", "x", "a", "1"},
+		{"b1", "x", "b", "1"},
+		{"other1", "y", "a", "1"},
+		{"c5", "x", "c", "5"},
+		{"c1", "x", "c", "1"},
+		{"b10", "x", "b", "10"},
 	} {
 		db.Exec(t, fmt.Sprintf("INSERT INTO outbox(id, kind, key, version, payload) VALUES ('%s', '%s', '%s', %s, '%d')", row.id, row.kind, row.key, row.version, i))
 	}

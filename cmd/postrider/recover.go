@@ -68,6 +68,7 @@ func newRecoverCommand(a *app) *cobra.Command {
 	flags.StringVar(&opts.conflicts, "conflicts", "", "what becomes of rows whose id a record with another key or value has: `settle` or publish")
 	flags.StringVar(&opts.expired, "expired", "", "what becomes of rows from before their topic's first record: `settle` or publish")
 	flags.BoolVar(&opts.Anyway, "anyway", false, "also where run would start: the database came back together with its slot, as a copy of its disks does")
+	flags.BoolVar(&opts.NewSlot, "new-slot", false, "make a new slot, also where the one that is there can be used: its publication is younger than it, for one")
 	flags.BoolVar(&opts.Failover, "failover", false, "make a new slot that standbys keep a copy of (PostgreSQL 17 and later)")
 	flags.Float64Var(&opts.PerSecond, "rate", 0, "publish at most so many events a second; 0 does not limit")
 	flags.DurationVar(&opts.LockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait for open transactions when the slot is made")
@@ -101,7 +102,7 @@ func (o *recoverOptions) validate() error {
 	if o.LockTimeout < time.Millisecond || o.LockTimeout > time.Hour {
 		problems = append(problems, fmt.Errorf("--lock-timeout is %s; must be from 1ms to 1h", o.LockTimeout))
 	}
-	if o.resume && (o.Since != nil || o.ScanFrom != nil || o.WithoutTopics || len(o.Topics) > 0 || o.Anyway || o.Failover) {
+	if o.resume && (o.Since != nil || o.ScanFrom != nil || o.WithoutTopics || len(o.Topics) > 0 || o.Anyway || o.NewSlot || o.Failover) {
 		problems = append(problems, errors.New("--resume goes on with the options of the recovery; only --conflicts, --expired, --rate and --topic-only may be given anew"))
 	}
 	return errors.Join(problems...)
@@ -252,4 +253,3 @@ func (p *progressLine) end() {
 		p.shown = false
 	}
 }
-

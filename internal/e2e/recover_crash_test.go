@@ -25,7 +25,9 @@ type recoverWindow struct {
 }
 
 func recoverWindows() []recoverWindow {
-	step := func(s string) string { return "NEW.detail ->> 'step' = '" + s + "' AND OLD.detail ->> 'step' <> '" + s + "'" }
+	step := func(s string) string {
+		return "NEW.detail ->> 'step' = '" + s + "' AND OLD.detail ->> 'step' <> '" + s + "'"
+	}
 	return []recoverWindow{
 		{name: "slot made, list not begun", table: "postrider.task_item", event: "INSERT", when: "NEW.n = 1", made: true},
 		{name: "list made, not stored with the slot", table: "postrider.task", event: "UPDATE", when: step("listed"), made: true},

@@ -164,10 +164,10 @@ func (f *fixture) requireIDs(topic string) {
 // has no pg_basebackup.
 func backup(t *testing.T, server *devstack.Postgres, standby bool) (dir string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "postrider-backup-")
+	dir, err := os.MkdirTemp("", "postrider-backup-") //nolint:usetesting // PostgreSQL runs as another user where we are root, and does not get into t.TempDir
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	must(t, os.Chmod(dir, 0o755)) // PostgreSQL runs as another user where we are root
+	must(t, os.Chmod(dir, 0o755))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	err = server.BaseBackup(ctx, dir, standby)
@@ -227,7 +227,6 @@ func lines(t *testing.T, path string) []string {
 	}
 	return all
 }
-
 
 // hold makes a row trigger on a table that waits while the returned function was not
 // called. when is SQL over NEW.

@@ -82,7 +82,7 @@ type comparison struct {
 	headers []string
 	// ends are those of the topics when they were read.
 	ends map[string][]int64
-	only    func(*topic.Record, []byte) error
+	only func(*topic.Record, []byte) error
 }
 
 // compare settles what it can.

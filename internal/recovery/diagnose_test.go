@@ -117,12 +117,12 @@ func TestVantageHolds(t *testing.T) {
 		t.Error("no vantage holds")
 	}
 	for name, change := range map[string]func(*Facts){
-		"gone":            func(f *Facts) { f.Slot = replication.SlotInfo{Name: "s"} },
-		"made anew":       func(f *Facts) { f.Slot.ConfirmedFlush = 0x208 },
-		"lost":            func(f *Facts) { f.Slot.WALStatus = "lost" },
-		"another name":    func(f *Facts) { f.Slot.Name = "t" },
-		"another system":  func(f *Facts) { f.System.ID = "78" },
-		"promoted":        func(f *Facts) { f.System.Timeline = 3 },
+		"gone":           func(f *Facts) { f.Slot = replication.SlotInfo{Name: "s"} },
+		"made anew":      func(f *Facts) { f.Slot.ConfirmedFlush = 0x208 },
+		"lost":           func(f *Facts) { f.Slot.WALStatus = "lost" },
+		"another name":   func(f *Facts) { f.Slot.Name = "t" },
+		"another system": func(f *Facts) { f.System.ID = "78" },
+		"promoted":       func(f *Facts) { f.System.Timeline = 3 },
 	} {
 		f := facts()
 		change(f)

@@ -80,7 +80,7 @@ func (r *Recovery) parkables(ctx context.Context, reader *outbox.Reader, t *task
 		e, refused := parkable(t, point, row, outcome)
 		if refused != nil {
 			halt = refused
-			return nil
+			return nil //nolint:nilerr // the caller halts, when all rows were looked at
 		}
 		if row.Refusal != nil {
 			e.Row = keepRow(reader, row.Row)

@@ -70,6 +70,9 @@ type Options struct {
 	// Anyway recovers where `run` would start: a database that came back with its slot, as
 	// a copy of its disks does.
 	Anyway bool `json:"anyway,omitempty"`
+	// NewSlot gives the slot up, also where it can be used: its stream cannot be decoded, since
+	// its publication is younger, for one.
+	NewSlot bool `json:"new_slot,omitempty"`
 	// Failover makes the new slot one that standbys keep a copy of (17+).
 	Failover bool `json:"failover,omitempty"`
 	// PerSecond bounds publishing; 0 does not.
@@ -80,6 +83,14 @@ type Options struct {
 	LockTimeout time.Duration `json:"-"`
 	// TopicOnly is called with each record whose event the table does not have; may be nil.
 	TopicOnly func(rec *topic.Record, eventID []byte) error `json:"-"`
+}
+
+// apply puts what a person wants into the diagnosis.
+func (o *Options) apply(d Diagnosis) Diagnosis {
+	if o.NewSlot && d.Method != NewSlot {
+		d.Method, d.MethodWhy = NewSlot, "that was asked for"
+	}
+	return d
 }
 
 // Recovery works on one publisher. It is for one goroutine. Errors are *operr.Error.
@@ -118,7 +129,7 @@ func (r *Recovery) DryRun(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	d := Diagnose(&f)
+	d := o.apply(Diagnose(&f))
 	report := Report{DryRun: true, Evidence: evidenceOf(&f), Diagnosis: d, ToPublish: []Group{}, Unknown: []string{}}
 	open, _, err := openTasks(ctx, r.conn, r.cfg.Publisher)
 	if err != nil {
@@ -128,7 +139,7 @@ func (r *Recovery) DryRun(ctx context.Context, o Options) (Report, error) {
 		report.Evidence.OpenTask = evidenceOfTask(&open[0])
 		return report, nil
 	}
-	if d.Case == CaseHealthy && !o.Anyway {
+	if d.Case == CaseHealthy && !o.Anyway && !o.NewSlot {
 		return report, nil
 	}
 	if f.Slot.Active {
@@ -175,9 +186,9 @@ func (r *Recovery) Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	d := Diagnose(&f)
+	d := o.apply(Diagnose(&f))
 	report := Report{Evidence: evidenceOf(&f), Diagnosis: d, ToPublish: []Group{}, Unknown: []string{}}
-	if d.Case == CaseHealthy && !o.Anyway {
+	if d.Case == CaseHealthy && !o.Anyway && !o.NewSlot {
 		return report, nil
 	}
 	if f.Slot.Active {
@@ -480,7 +491,7 @@ func (r *Recovery) publish(ctx context.Context, reader *outbox.Reader, report *R
 	result, err := reissue.Run(ctx, reissue.Config{
 		Publisher: r.cfg.Kafka, PerSecond: o.PerSecond, Total: t.Total, Refused: t.Refused,
 		Mark: mark(t.ID), Withheld: withheld, MaxHeld: len(withheld) + reissue.DefaultMaxHeld,
-		Save: reissue.NewDesk(r.conn, r.cfg.Publisher, r.cfg.Actor).Saver(t.ID),
+		Save:     reissue.NewDesk(r.conn, r.cfg.Publisher, r.cfg.Actor).Saver(t.ID),
 		Progress: func(p reissue.Progress) { r.progress(Progress{Phase: "publish", Done: p.Done, Total: p.Total}) },
 	}, t.Done, func(ctx context.Context, from int64, yield reissue.Yield) error {
 		return reader.Items(ctx, t.ID, from, outbox.Yield(yield))

@@ -47,12 +47,12 @@ type Group struct {
 
 // Evidence is what was found.
 type Evidence struct {
-	Publisher string        `json:"publisher"`
-	Stored    *StoredFacts  `json:"stored"`
-	Slot      SlotFacts     `json:"slot"`
-	Server    ServerFacts   `json:"server"`
-	Parked    int64         `json:"parked"`
-	OpenTask  *OpenTask     `json:"open_task"`
+	Publisher string       `json:"publisher"`
+	Stored    *StoredFacts `json:"stored"`
+	Slot      SlotFacts    `json:"slot"`
+	Server    ServerFacts  `json:"server"`
+	Parked    int64        `json:"parked"`
+	OpenTask  *OpenTask    `json:"open_task"`
 }
 
 // StoredFacts is the row of the checkpoint.

@@ -233,8 +233,8 @@ func (s *streamed) Insert(row *event.Row) error {
 func (s *streamed) RowTooLarge(*event.Refusal, *event.Relation) error { return nil }
 
 // Begin, Ignored, Commit, KeepAlive and InputDrained have nothing to do.
-func (s *streamed) Begin(event.LSN, time.Time, uint32) error          { return nil }
-func (s *streamed) Ignored(string)                                    {}
-func (s *streamed) Commit(event.LSN, event.LSN, time.Time) error      { return nil }
-func (s *streamed) KeepAlive(event.LSN)                               {}
-func (s *streamed) InputDrained()                                     {}
+func (s *streamed) Begin(event.LSN, time.Time, uint32) error     { return nil }
+func (s *streamed) Ignored(string)                               {}
+func (s *streamed) Commit(event.LSN, event.LSN, time.Time) error { return nil }
+func (s *streamed) KeepAlive(event.LSN)                          {}
+func (s *streamed) InputDrained()                                {}
