@@ -70,21 +70,39 @@ func HeldError(op, slot string, holder Holder) error {
 	}
 }
 
+// lockPatience lets a session end whose command has ended already; lockPoll is how often
+// it is looked for.
+const (
+	lockPatience = 2 * time.Second
+	lockPoll     = 50 * time.Millisecond
+)
+
 // LockPublisher takes the lock that all commands which publish for a publisher or move
-// its position share, for the life of the session. It does not wait: the error, of class
+// its position share, for the life of the session. It hardly waits: the error, of class
 // Slot, names who has it.
 func LockPublisher(ctx context.Context, conn *pgx.Conn, publisher string) error {
 	subject := fmt.Sprintf("publisher %q", publisher)
-	var locked bool
-	err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended('postrider ' || $1, 0))`, publisher).Scan(&locked)
-	if err != nil {
-		return storeError("lock", subject, err)
+	patience := time.NewTimer(lockPatience)
+	defer patience.Stop()
+	tick := time.NewTicker(lockPoll)
+	defer tick.Stop()
+	for {
+		var locked bool
+		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended('postrider ' || $1, 0))`, publisher).Scan(&locked)
+		if err != nil || locked {
+			return storeErrorOrNil("lock", subject, err)
+		}
+		select {
+		case <-tick.C:
+		case <-patience.C:
+			return lockedBy(ctx, conn, publisher, subject)
+		}
 	}
-	if locked {
-		return nil
-	}
+}
+
+func lockedBy(ctx context.Context, conn *pgx.Conn, publisher, subject string) error {
 	var other string
-	err = conn.QueryRow(ctx, `
+	err := conn.QueryRow(ctx, `
 		SELECT coalesce(string_agg(format('pid %s, application %s', l.pid, coalesce(a.application_name, 'unknown')), '; '), 'a session that has just ended')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid), hashtextextended('postrider ' || $1, 0) AS key
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1

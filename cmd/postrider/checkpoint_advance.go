@@ -134,6 +134,11 @@ func (o *checkpointAdvanceOptions) advance(ctx context.Context, p *position, res
 		result.Advanced = &checkpoint.Advanced{From: standing.Start.Skip, To: standing.Start.Skip, SlotFrom: st.Slot.Confirmed, SlotTo: st.Slot.Confirmed}
 		return nil
 	}
+	// Without it the stream would end at the next row of any table, this command's own in
+	// the audit first.
+	if _, err := peek.Publications(ctx, p.conn, p.peek); err != nil {
+		return err
+	}
 	if err := o.proved(ctx, p, standing); err != nil {
 		return err
 	}

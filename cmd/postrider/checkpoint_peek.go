@@ -119,6 +119,9 @@ func printPeek(out io.Writer, r peek.Report) error {
 	t.row("published up to", "%s", r.From)
 	t.row("looked up to", "%s", lookedText(r))
 	t.row("not published", "%s", unpublishedText(r))
+	if r.Oldest != nil {
+		t.row("committed", "%s to %s", r.Oldest.UTC().Format(time.RFC3339), r.Newest.UTC().Format(time.RFC3339))
+	}
 	if r.Parked > 0 {
 		t.row("parked already", "%d events", r.Parked)
 	}
@@ -162,8 +165,7 @@ func unpublishedText(r peek.Report) string {
 	if !r.Complete {
 		more = " and more"
 	}
-	return fmt.Sprintf("%d events in %d transactions, %s%s, committed %s to %s", r.Events, r.Transactions, bytesText(&r.Bytes), more,
-		r.Oldest.UTC().Format(time.RFC3339), r.Newest.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%d events in %d transactions, %s%s", r.Events, r.Transactions, bytesText(&r.Bytes), more)
 }
 
 func printCounts(out io.Writer, counts []peek.Count) {

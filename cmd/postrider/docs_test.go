@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/demo"
+	"github.com/postrider/postrider/internal/doctor"
 	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
@@ -105,25 +106,29 @@ var jsonDocuments = map[string]any{
 	"postrider checkpoint show":    checkpoint.Status{},
 	"postrider checkpoint verify":  verify.Report{},
 	"postrider checkpoint wait":    checkpoint.WaitResult{},
-	"postrider config check":    configCheckResult{},
-	"postrider demo":            demo.Result{},
-	"postrider parked assign":   selected{},
-	"postrider parked discard":  selected{},
-	"postrider parked erase":    selected{},
-	"postrider parked list":     parking.Listing{},
-	"postrider parked retry":    retried{},
-	"postrider parked show":     parking.Detail{},
-	"postrider setup":           setupResult{},
-	"postrider version":         versionInfo{},
+	"postrider config check":       configCheckResult{},
+	"postrider demo":               demo.Result{},
+	"postrider parked assign":      selected{},
+	"postrider parked discard":     selected{},
+	"postrider parked erase":       selected{},
+	"postrider parked list":        parking.Listing{},
+	"postrider parked retry":       retried{},
+	"postrider parked show":        parking.Detail{},
+	"postrider doctor":             []doctor.Finding{},
+	"postrider setup":              setupResult{},
+	"postrider version":            versionInfo{},
 }
 
 // describeJSON has a column for the meaning where the fields bring one, in a doc tag.
 func describeJSON(b *strings.Builder, t reflect.Type) {
-	if t == reflect.TypeFor[checkpoint.Entry]() {
-		b.WriteString("\n`--json` prints one object a line:\n\n")
-	} else {
-		b.WriteString("\n`--json` prints one object:\n\n")
+	what := "one object"
+	switch {
+	case t.Kind() == reflect.Slice:
+		what, t = "a list of objects", t.Elem()
+	case t == reflect.TypeFor[checkpoint.Entry]():
+		what = "one object a line"
 	}
+	fmt.Fprintf(b, "\n`--json` prints %s:\n\n", what)
 	if _, ok := t.Field(0).Tag.Lookup("doc"); ok {
 		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 	} else {

@@ -28,6 +28,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(a),
 		newSetupCommand(a),
+		newDoctorCommand(a),
 		newBenchCommand(a),
 		newDemoCommand(a),
 		newCheckpointCommand(a),

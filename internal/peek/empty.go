@@ -21,7 +21,7 @@ import (
 func Empty(ctx context.Context, conn *pgx.Conn, cfg Config, stored *checkpoint.Row, from, until event.LSN) (bool, error) {
 	snapshot, err := checkpoint.ParseSnapshot(stored.Snapshot)
 	if err != nil {
-		return false, nil //nolint:nilerr // no snapshot, no proof
+		return false, nil // no snapshot, no proof
 	}
 	look, err := Open(ctx, conn, cfg, 1)
 	if err != nil {

@@ -97,7 +97,7 @@ func (p *Peek) Read(ctx context.Context, o Options) (Report, error) {
 }
 
 func (p *Peek) reader(ctx context.Context, o Options) (*reader, error) {
-	pubs, err := p.publications(ctx)
+	pubs, err := Publications(ctx, p.conn, p.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +120,14 @@ func (p *Peek) reader(ctx context.Context, o Options) (*reader, error) {
 	return newReader(ctx, p, o, rt, finder, parked), nil
 }
 
-// publications reads them, and refuses where one is missing: since 18 the server passes
+// Publications reads them, and refuses where one is missing: since 18 the server passes
 // over it in silence, and there would seem to be no events (rule 7).
-func (p *Peek) publications(ctx context.Context) (replication.Publications, error) {
-	pubs, err := replication.ReadPublications(ctx, p.conn, p.cfg.Replication.Publications)
+func Publications(ctx context.Context, conn *pgx.Conn, cfg Config) (replication.Publications, error) {
+	pubs, err := replication.ReadPublications(ctx, conn, cfg.Replication.Publications)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range p.cfg.Replication.Publications {
+	for _, name := range cfg.Replication.Publications {
 		if _, ok := pubs.Find(name); !ok {
 			return nil, &operr.Error{
 				Class: operr.Postgres, Op: "read", Subject: fmt.Sprintf("publication %q", name), Err: errors.New("it does not exist"),
