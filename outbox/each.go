@@ -103,31 +103,6 @@ func (r *Reader) route(rows pgx.Rows, t *table, yield func(Candidate) error) err
 	return rows.Err()
 }
 
-// EventIDs hands on the event ids of all rows, in no order, as the stream has them.
-func (r *Reader) EventIDs(ctx context.Context, yield func(id []byte) error) error {
-	for _, t := range r.tables {
-		err := r.inTx(ctx, readOnly, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, fmt.Sprintf("SELECT %s FROM %s t", t.text(t.src.Mapping.EventID), t.from))
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				if id := rows.RawValues()[0]; len(id) > 0 {
-					if err := yield(id); err != nil {
-						return err
-					}
-				}
-			}
-			return rows.Err()
-		})
-		if err != nil {
-			return sqlError("read the event ids of", "table "+t.name, err)
-		}
-	}
-	return nil
-}
-
 // TypeName gives a type that is not built in, for a row that is kept to be routed by
 // another router.
 func (r *Reader) TypeName(oid uint32) (router.TypeName, bool) { return r.router.TypeName(oid) }

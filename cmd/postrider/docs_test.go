@@ -19,6 +19,8 @@ import (
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/doctor"
 	"github.com/postrider/postrider/internal/peek"
+	"github.com/postrider/postrider/internal/reconcile"
+	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
 	"github.com/postrider/postrider/parking"
@@ -108,14 +110,17 @@ var jsonDocuments = map[string]any{
 	"postrider checkpoint wait":    checkpoint.WaitResult{},
 	"postrider config check":       configCheckResult{},
 	"postrider demo":               demo.Result{},
+	"postrider doctor":             []doctor.Finding{},
 	"postrider parked assign":      selected{},
 	"postrider parked discard":     selected{},
 	"postrider parked erase":       selected{},
 	"postrider parked list":        parking.Listing{},
 	"postrider parked retry":       retried{},
 	"postrider parked show":        parking.Detail{},
-	"postrider doctor":             []doctor.Finding{},
+	"postrider reconcile":          reconciled{},
+	"postrider recover":            recovery.Report{},
 	"postrider setup":              setupResult{},
+	"postrider trace":              reconcile.Trail{},
 	"postrider version":            versionInfo{},
 }
 

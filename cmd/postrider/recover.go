@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -134,10 +132,10 @@ func (o *recoverOptions) run(ctx context.Context) error {
 		return err
 	}
 	progress := newProgressLine(o.app.err)
-	defer progress.end()
+	defer progress.close()
 	r, err := recovery.Open(ctx, recovery.Config{
 		Publisher: cfg.Publisher.Name, Replication: cfg.ReplicationConfig(), Router: cfg.Router(), Kafka: cfg.PublisherConfig(),
-		Actor: actor(), Progress: progress.show,
+		Actor: actor(), Progress: func(p recovery.Progress) { progress.show(p.Phase, p.Done, p.Total) },
 	})
 	if err != nil {
 		return err
@@ -151,7 +149,7 @@ func (o *recoverOptions) run(ctx context.Context) error {
 		return err
 	}
 	report, err := o.do(ctx, r)
-	progress.end()
+	progress.close()
 	err = errors.Join(err, closeList())
 	if report.Evidence.Publisher != "" {
 		err = errors.Join(err, o.print(report, err))
@@ -211,45 +209,4 @@ func (o *recoverOptions) listTopicOnly() (finish func() error, err error) {
 		return enc.Encode(line)
 	}
 	return file.Close, nil
-}
-
-// progressLine shows progress on a terminal, in one line that is written over.
-type progressLine struct {
-	out   io.Writer
-	last  time.Time
-	shown bool
-}
-
-func newProgressLine(out io.Writer) *progressLine {
-	if !isTerminal(out) || os.Getenv("TERM") == "dumb" {
-		out = nil
-	}
-	return &progressLine{out: out}
-}
-
-const progressEvery = 100 * time.Millisecond
-
-func (p *progressLine) show(at recovery.Progress) {
-	if p.out == nil || p.shown && time.Since(p.last) < progressEvery {
-		return
-	}
-	p.last, p.shown = time.Now(), true
-	text := at.Phase
-	switch {
-	case at.Total > 0:
-		const width = 30
-		n := int(min(at.Done, at.Total) * width / at.Total)
-		text += fmt.Sprintf(" [%-*s] %d of %d", width, strings.Repeat("#", n), at.Done, at.Total)
-	case at.Done > 0:
-		text += fmt.Sprintf(": %d", at.Done)
-	}
-	fmt.Fprintf(p.out, "\r\x1b[K%s", text)
-}
-
-// end clears the line.
-func (p *progressLine) end() {
-	if p.out != nil && p.shown {
-		fmt.Fprint(p.out, "\r\x1b[K")
-		p.shown = false
-	}
 }

@@ -34,6 +34,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newCheckpointCommand(a),
 		newParkedCommand(a),
 		newRecoverCommand(a),
+		newReconcileCommand(a),
+		newTraceCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newCompletionCommand(a),
