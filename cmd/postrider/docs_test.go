@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/doctor"
 	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/internal/reconcile"
+	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/shadow"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
@@ -119,6 +120,7 @@ var jsonDocuments = map[string]any{
 	"postrider parked show":        parking.Detail{},
 	"postrider reconcile":          reconciled{},
 	"postrider run":                shadow.Report{},
+	"postrider recover":            recovery.Report{},
 	"postrider setup":              setupResult{},
 	"postrider trace":              reconcile.Trail{},
 	"postrider version":            versionInfo{},
