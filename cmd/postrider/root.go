@@ -32,6 +32,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newDemoCommand(a),
 		newCheckpointCommand(a),
 		newParkedCommand(a),
+		newReplayCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newCompletionCommand(a),
