@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/demo"
+	"github.com/postrider/postrider/internal/reissue"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/parking"
 )
@@ -63,12 +65,18 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Hidden || cmd.Name() == "help" {
 		return
 	}
-	if cmd.HasSubCommands() {
-		for _, sub := range cmd.Commands() {
-			describe(b, sub)
-		}
-		return
+	if !isGroup(cmd) {
+		describeCommand(b, cmd)
 	}
+	for _, sub := range cmd.Commands() {
+		describe(b, sub)
+	}
+}
+
+// isGroup is true for a command that only holds others; one that does something itself beside them has an example.
+func isGroup(cmd *cobra.Command) bool { return cmd.HasSubCommands() && cmd.Example == "" }
+
+func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n```\n%s\n```\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
 	if cmd.Long != "" {
 		fmt.Fprintf(b, "\n%s\n", fenceIndented(cmd.Long))
@@ -102,6 +110,11 @@ var jsonDocuments = map[string]any{
 	"postrider parked list":     parking.Listing{},
 	"postrider parked retry":    retried{},
 	"postrider parked show":     parking.Detail{},
+	"postrider replay":          replayed{},
+	"postrider replay approve":  reissue.Task{},
+	"postrider replay cancel":   reissue.Task{},
+	"postrider replay list":     taskList{},
+	"postrider replay show":     replayed{},
 	"postrider setup":           setupResult{},
 	"postrider version":         versionInfo{},
 }
@@ -139,8 +152,11 @@ func describeFields(b *strings.Builder, prefix string, t reflect.Type) {
 			meaning = " " + doc + " |"
 		}
 		fmt.Fprintf(b, "| `%s%s` | %s%s |%s\n", prefix, name, jsonType(kind), nullable, meaning)
-		if kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct {
+		switch {
+		case kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct:
 			describeFields(b, prefix+name+"[].", kind.Elem())
+		case jsonType(kind) == "object" && kind.Kind() == reflect.Struct:
+			describeFields(b, prefix+name+".", kind)
 		}
 	}
 }
@@ -155,6 +171,8 @@ func jsonType(t reflect.Type) string {
 		return "true or false"
 	case t == reflect.TypeFor[[]byte]():
 		return "bytes in base64"
+	case t.Kind() == reflect.Struct, t == reflect.TypeFor[json.RawMessage]():
+		return "object"
 	case t.Kind() == reflect.Slice:
 		return "list"
 	case t.Kind() == reflect.Map:
@@ -203,7 +221,7 @@ func TestCommandsKeepTheHouseRules(t *testing.T) {
 				t.Errorf("%s --%s: no description", cmd.CommandPath(), f.Name)
 			}
 		})
-		needsJSON := !cmd.HasSubCommands()
+		needsJSON := !isGroup(cmd)
 		for _, name := range withoutJSON {
 			needsJSON = needsJSON && cmd.Name() != name
 		}

@@ -25,6 +25,11 @@ type replayTaskOptions struct {
 	json   bool
 }
 
+// taskList is what --json prints of a list.
+type taskList struct {
+	Tasks []reissue.Task `json:"tasks"`
+}
+
 // withTasks opens the session that keeps the tasks.
 func (f *configFlag) withTasks(ctx context.Context, command string, use func(*reissue.Desk) error) error {
 	cfg, err := f.load()
@@ -55,7 +60,8 @@ func newReplayListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List replays that are not done",
-		Long:    "Lists replays, newest first: those that wait for approval, run, or were interrupted; with --all those that are done or cancelled too.",
+		Long:    "Lists replays, newest first: those that wait for approval, run, or were interrupted; with --all those that are done or\n" +
+			"cancelled too.",
 		Example: "  postrider replay list --all",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,7 +71,7 @@ func newReplayListCommand(a *app) *cobra.Command {
 					return err
 				}
 				if opts.json {
-					return writeJSON(opts.out, list)
+					return writeJSON(opts.out, taskList{list})
 				}
 				return printTasks(opts.out, list)
 			})
@@ -104,7 +110,8 @@ func newReplayShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show number",
 		Short:   "Show a replay and what it could not publish",
-		Long:    "Shows who asked for a replay, and why, who approved it, how far it is, and each event that could not be published, with the reason.",
+		Long:    "Shows who asked for a replay, and why, who approved it, how far it is, and each event that could not be published,\n" +
+			"with the reason.",
 		Example: "  postrider replay show 7",
 		Args:    taskArg(&opts.id),
 		RunE: func(cmd *cobra.Command, _ []string) error {
