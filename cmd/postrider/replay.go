@@ -290,7 +290,10 @@ func (o *replayOptions) publish(ctx context.Context, r *replay.Replayer, desk *r
 	if task.ID == 0 || task.StartedAt == nil {
 		return err
 	}
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+	switch {
+	case err == nil:
+		err = notAllPublished(task)
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		err = &operr.Error{
 			Class: operr.DrainIncomplete, Op: "replay", Subject: fmt.Sprint(id), Err: fmt.Errorf("interrupted at %d of %d events", task.Done, task.Total),
 			Hint: fmt.Sprintf("postrider replay --resume %d", id),
@@ -299,15 +302,15 @@ func (o *replayOptions) publish(ctx context.Context, r *replay.Replayer, desk *r
 	items, itemsErr := desk.Items(context.WithoutCancel(ctx), id, unpublishedShown)
 	result := replayedTask(task, items)
 	result.Preview = p
-	return errors.Join(err, notAllPublished(task, err), itemsErr, o.printResult(result))
+	return errors.Join(err, itemsErr, o.printResult(result))
 }
 
 // unpublishedShown bounds the list of events that were not published.
 const unpublishedShown = 20
 
 // notAllPublished is the error of a replay that came to its end without some events.
-func notAllPublished(task reissue.Task, err error) error {
-	if err != nil || task.Refused == 0 {
+func notAllPublished(task reissue.Task) error {
+	if task.Refused == 0 {
 		return nil
 	}
 	return &operr.Error{

@@ -58,9 +58,9 @@ func taskArg(id *int64) cobra.PositionalArgs {
 func newReplayListCommand(a *app) *cobra.Command {
 	opts := replayTaskOptions{out: a.out}
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List replays that are not done",
-		Long:    "Lists replays, newest first: those that wait for approval, run, or were interrupted; with --all those that are done or\n" +
+		Use:   "list",
+		Short: "List replays that are not done",
+		Long: "Lists replays, newest first: those that wait for approval, run, or were interrupted; with --all those that are done or\n" +
 			"cancelled too.",
 		Example: "  postrider replay list --all",
 		Args:    noArgs,
@@ -108,9 +108,9 @@ func cut(s string, most int) string {
 func newReplayShowCommand(a *app) *cobra.Command {
 	opts := replayTaskOptions{out: a.out}
 	cmd := &cobra.Command{
-		Use:     "show number",
-		Short:   "Show a replay and what it could not publish",
-		Long:    "Shows who asked for a replay, and why, who approved it, how far it is, and each event that could not be published,\n" +
+		Use:   "show number",
+		Short: "Show a replay and what it could not publish",
+		Long: "Shows who asked for a replay, and why, who approved it, how far it is, and each event that could not be published,\n" +
 			"with the reason.",
 		Example: "  postrider replay show 7",
 		Args:    taskArg(&opts.id),
