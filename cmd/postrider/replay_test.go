@@ -64,8 +64,8 @@ func (s *stack) tryPreview(t *testing.T, args ...string) (p replayPreview, err e
 	return printed.Preview, err
 }
 
-// awaitCovered waits until the relay's checkpoint covers n events.
-func (s *stack) awaitCovered(t *testing.T, n int) {
+// awaitReplayable waits until the relay's checkpoint covers n events.
+func (s *stack) awaitReplayable(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() error {
 		p, err := s.tryPreview(t, "--all")
@@ -115,7 +115,7 @@ func TestReplay(t *testing.T) {
 	p := startRun(t, s.path)
 	p.ready()
 	s.insertOrders(t, 60)
-	s.awaitCovered(t, 60)
+	s.awaitReplayable(t, 60)
 	before := len(s.broker.ReadAll(t, "events"))
 
 	s.replay(t).expect(t, operr.Config.ExitCode(), "--all")
@@ -211,7 +211,7 @@ func TestReplayPublishesCopiesOnly(t *testing.T) {
 	s.insertKey(t, "gone", `{"poison": 3}`)
 	s.awaitStates(t, "parked parked parked")
 	s.parked(t, "discard", "--aggregate", "gone", "--reason", "a test").expect(t, exitDone)
-	s.awaitCovered(t, 10)
+	s.awaitReplayable(t, 10)
 	p.signal(syscall.SIGTERM)
 	p.end().expect(t, exitDone)
 	s.insertOrders(t, 4)
@@ -258,7 +258,7 @@ func TestReplayApproval(t *testing.T) {
 	p := startRun(t, s.path)
 	p.ready()
 	s.insertOrders(t, 50)
-	s.awaitCovered(t, 50)
+	s.awaitReplayable(t, 50)
 	if !s.preview(t, "--all").NeedsApproval || s.preview(t, "--aggregate", "k1").NeedsApproval {
 		t.Error("the preview is wrong about the approval")
 	}
@@ -304,7 +304,7 @@ func TestReplayResumes(t *testing.T) {
 	p.ready()
 	const events = 300
 	s.insertOrders(t, events)
-	s.awaitCovered(t, events)
+	s.awaitReplayable(t, events)
 
 	// begin starts a replay that would take a minute, and waits until some of it is saved.
 	begin := func(task string, args ...string) *exec.Cmd {
@@ -378,7 +378,7 @@ func TestReplayNotesWhatItCannotPublish(t *testing.T) {
 	p := startRun(t, s.path)
 	p.ready()
 	s.insertOrders(t, 30)
-	s.awaitCovered(t, 30)
+	s.awaitReplayable(t, 30)
 	s.replay(t, "--all", "--yes", "--reason", "a test").expect(t, operr.DrainIncomplete.ExitCode())
 	s.db.Exec(t, `UPDATE postrider.task SET approved_at = now(), state = 'approved'`) // the approval has a test of its own
 	s.db.Exec(t, `DELETE FROM outbox WHERE payload ->> 'n' = '30'`)

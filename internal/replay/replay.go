@@ -127,7 +127,9 @@ func (r *Replayer) Run(ctx context.Context, id int64, perSecond *float64, show f
 	})
 	ctx = context.WithoutCancel(ctx)
 	if err == nil {
-		err = r.desk.Finish(ctx, id, reissue.Done, result)
+		if err = r.desk.Finish(ctx, id, reissue.Done, result); err == nil {
+			err = r.desk.Tidy(ctx, id, task.Total)
+		}
 	}
 	now, getErr := r.desk.Get(ctx, id, reissue.Replay)
 	if getErr != nil {
