@@ -102,6 +102,8 @@ var jsonDocuments = map[string]any{
 	"postrider parked list":     parking.Listing{},
 	"postrider parked retry":    retried{},
 	"postrider parked show":     parking.Detail{},
+	"postrider pause":           paused{},
+	"postrider resume":          paused{},
 	"postrider setup":           setupResult{},
 	"postrider version":         versionInfo{},
 }

@@ -32,6 +32,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newDemoCommand(a),
 		newCheckpointCommand(a),
 		newParkedCommand(a),
+		newPauseCommand(a),
+		newResumeCommand(a),
 		newConfigCommand(a),
 		newVersionCommand(a),
 		newCompletionCommand(a),
