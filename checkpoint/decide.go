@@ -33,10 +33,14 @@ func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 	if err != nil {
 		return Start{}, err
 	}
-	start := Start{Skip: skip, Timeline: sys.Timeline}
+	// Past the fork the row's snapshot is of other transactions, too: it proves nothing,
+	// now or later.
+	start := Start{Skip: skip, Timeline: sys.Timeline, Parted: skip < stored.Confirmed}
 	switch {
 	case slot.Confirmed <= skip:
 		start.Why = fmt.Sprintf("the slot stands at %s; transactions up to %s are published already and skipped", slot.Confirmed, skip)
+	case start.Parted:
+		return Start{}, ahead(stored, slot, sys, skip)
 	case stored.Idle:
 		start.Doubtful = true
 		start.Why = fmt.Sprintf("the slot stands at %s, past the stored position %s, as a quiet outbox allows; that no event lies between has to be proved", slot.Confirmed, skip)
@@ -117,13 +121,14 @@ func bound(stored *Row, slot SlotState, sys System) error {
 // skipOn gives what may be skipped on the server's timeline. LSNs past a fork are
 // used again for other events, so no more than the fork point of the stored timeline.
 func skipOn(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (event.LSN, error) {
-	if stored.Timeline == sys.Timeline {
-		return stored.Confirmed, nil
-	}
-	for _, h := range history {
-		if h.Timeline == stored.Timeline && stored.Timeline < sys.Timeline {
-			return min(stored.Confirmed, h.End), nil
-		}
+	end, known := stored.commonUpTo(sys, slot.WALEnd, history)
+	switch {
+	case known && stored.Timeline == sys.Timeline && stored.Confirmed > end:
+		return 0, slotError(slot.Name,
+			fmt.Errorf("the stored position %s lies past the end of this server's WAL at %s: the database is an older copy than the position, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, end),
+			"check that postgres.host (or postgres.dsn) leads to the current primary; if it does, go on from where the slot stands: "+accept(stored, slot, sys))
+	case known:
+		return min(stored.Confirmed, end), nil
 	}
 	return 0, slotError(slot.Name,
 		fmt.Errorf("the stored position %s is of timeline %d, which is no ancestor of the server's timeline %d: the server's history parted from it earlier, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, stored.Timeline, sys.Timeline),

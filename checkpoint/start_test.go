@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 		{
 			name: "birth of another timeline says nothing", stored: stored(func(r *row) { r.SlotBirth, r.Timeline = 0x180, 1 }), slot: slotAt(0x100, nil), sys: checkpoint.System{ID: "77", Timeline: 2},
 			history: []line{{1, 0x150}},
-			want:    checkpoint.Start{Skip: 0x150, Timeline: 2},
+			want:    checkpoint.Start{Skip: 0x150, Timeline: 2, Parted: true},
 		},
 		{
 			name: "new timeline, row before the fork", stored: stored(nil), slot: slotAt(0x180, nil), sys: checkpoint.System{ID: "77", Timeline: 3},
@@ -101,12 +101,12 @@ func TestDecide(t *testing.T) {
 		{
 			name: "new timeline, row past the fork: its LSNs mean other events now", stored: stored(nil), slot: slotAt(0x180, nil), sys: checkpoint.System{ID: "77", Timeline: 3},
 			history: []line{{1, 0x100}, {2, 0x190}},
-			want:    checkpoint.Start{Skip: 0x190, Timeline: 3},
+			want:    checkpoint.Start{Skip: 0x190, Timeline: 3, Parted: true},
 		},
 		{
 			name: "two promotions on: the fork of the stored timeline counts", stored: stored(nil), slot: slotAt(0x180, nil), sys: checkpoint.System{ID: "77", Timeline: 4},
 			history: []line{{1, 0x100}, {2, 0x190}, {3, 0x900}},
-			want:    checkpoint.Start{Skip: 0x190, Timeline: 4},
+			want:    checkpoint.Start{Skip: 0x190, Timeline: 4, Parted: true},
 		},
 		{
 			name: "promotion with a failover slot past the row", stored: stored(nil), slot: slotAt(0x240, func(s *slot) { s.Failover = true }), sys: checkpoint.System{ID: "77", Timeline: 3},
@@ -122,6 +122,25 @@ func TestDecide(t *testing.T) {
 			name: "promotion, slot made anew", stored: stored(nil), slot: slotAt(0x300, nil), sys: checkpoint.System{ID: "77", Timeline: 3},
 			history: []line{{1, 0x100}, {2, 0x250}},
 			refused: []string{"after 0/200 and up to 0/300 may be missing"}, hint: []string{"timeline = 3"},
+		},
+		{
+			name: "latch, row past the fork, slot past it: the row's snapshot is of other transactions", stored: stored(func(r *row) { r.Idle = true }),
+			slot: slotAt(0x300, nil), sys: checkpoint.System{ID: "77", Timeline: 3},
+			history: []line{{1, 0x100}, {2, 0x190}},
+			refused: []string{"after 0/190 and up to 0/300 may be missing"}, hint: []string{"timeline = 3"},
+		},
+		{
+			name: "failover slot, row past the fork", stored: stored(nil), slot: slotAt(0x300, func(s *slot) { s.Failover = true }), sys: checkpoint.System{ID: "77", Timeline: 3},
+			history: []line{{1, 0x100}, {2, 0x190}},
+			refused: []string{"after 0/190 and up to 0/300 may be missing"}, hint: []string{"timeline = 3"},
+		},
+		{
+			name: "row past the end of the WAL: the database is an older copy", stored: stored(nil), slot: slotAt(0x100, func(s *slot) { s.WALEnd = 0x1ff }), sys: checkpoint.System{ID: "77", Timeline: 2},
+			refused: []string{"0/200 lies past the end of this server's WAL at 0/1FF", "older copy"}, hint: []string{"current primary"},
+		},
+		{
+			name: "row at the end of the WAL", stored: stored(nil), slot: slotAt(0x100, func(s *slot) { s.WALEnd = 0x200 }), sys: checkpoint.System{ID: "77", Timeline: 2},
+			want: checkpoint.Start{Skip: 0x200, Timeline: 2},
 		},
 		{
 			name: "stored timeline is no ancestor", stored: stored(nil), slot: slotAt(0x200, nil), sys: checkpoint.System{ID: "77", Timeline: 3},

@@ -173,14 +173,25 @@ func TestClaimOfADoubtfulStart(t *testing.T) {
 	store := s.store("host-a/1")
 	w := s.stream(t)
 	row := s.claimed(t, store, w)
-	fork := checkpoint.Start{Skip: row.Confirmed - 0x10, Timeline: 2, Doubtful: true, Why: "promoted"}
-	stored, err := store.Load(t.Context())
-	if err != nil {
+	row.Snapshot = "700:703:701"
+	if err := store.Save(t.Context(), row, w.pid); err != nil {
 		t.Fatal(err)
 	}
-	got, err := store.Claim(t.Context(), stored, fork, s.sys, w.pid)
-	if err != nil || got.Confirmed != fork.Skip || got.Timeline != 2 || !got.Idle {
-		t.Fatalf("claimed %+v, error %v", got, err)
+	for _, fork := range []checkpoint.Start{
+		{Skip: row.Confirmed - 0x10, Timeline: 2, Doubtful: true, Why: "promoted"},
+		{Skip: row.Confirmed - 0x20, Timeline: 3, Parted: true, Why: "promoted past the row"},
+	} {
+		stored, err := store.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := store.Claim(t.Context(), stored, fork, s.sys, w.pid)
+		if err != nil || got.Confirmed != fork.Skip || got.Timeline != fork.Timeline || !got.Idle {
+			t.Fatalf("claimed %+v, error %v", got, err)
+		}
+		if dropped := got.Snapshot == ""; dropped != fork.Parted {
+			t.Errorf("after a claim with Parted %t the snapshot is %q", fork.Parted, got.Snapshot)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 // Hints of the start checks that the classification shares.
 const (
-	hintWALLevel    = "set wal_level = logical in postgresql.conf and restart PostgreSQL"
+	hintWALLevel    = "ALTER SYSTEM SET wal_level = 'logical' (or wal_level = logical in postgresql.conf), then restart PostgreSQL"
 	hintSlotMissing = "create it with `postrider setup`; where it existed before, rows since the last confirmed LSN may be missing in the topics: compare them with the table"
 )
 

@@ -45,9 +45,9 @@ func (s size) params(base result.Params) result.Params {
 
 var full = sizes{
 	rounds: 3,
-	base:  result.Params{Rows: 500_000, Partitions: 6, PayloadBytes: 200, RowsPerTxn: 1},
-	fewer: map[string]int{"debezium": 250_000, "debezium-tuned": 250_000, "watermill": 30_000},
-	rates: []rate{{10, 15}, {1000, 10}, {5000, 8}},
+	base:   result.Params{Rows: 500_000, Partitions: 6, PayloadBytes: 200, RowsPerTxn: 1},
+	fewer:  map[string]int{"debezium": 250_000, "debezium-tuned": 250_000, "watermill": 30_000},
+	rates:  []rate{{10, 15}, {1000, 10}, {5000, 8}},
 	// Fewer rows of the large payloads: 200 MB and 400 MB of them.
 	scale: []size{
 		{axis: "rows", value: 50_000},

@@ -38,6 +38,9 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 		return err
 	}
 	state := slotState(slot)
+	if state.WALEnd, err = l.store.WALEnd(ctx); err != nil {
+		return err
+	}
 	if g.ledger != nil {
 		return l.resume(ctx, stored, state, sys)
 	}
