@@ -191,6 +191,45 @@ func TestOperatorsAtOnce(t *testing.T) {
 	}
 }
 
+// A relay that reads while somebody asks sees a command with the wish that came with it,
+// or neither: or it would answer that it was overtaken.
+func TestReadIsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.held()
+	desk, post := h.desk("ana"), h.post()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			verb := []control.Verb{control.Pause, control.Resume}[n%2]
+			if _, err := desk.Ask(context.Background(), verb, ""); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 300 {
+		in := must[control.Inbox](t)(post.Read(t.Context()))
+		if n := len(in.Open); n > 0 && !in.Pausing.Wants(in.Open[n-1].Verb) {
+			t.Errorf("the last command is %s, and the wish %+v", in.Open[n-1].Verb, in.Pausing)
+			break
+		}
+		var ids []int64
+		for _, c := range in.Open {
+			ids = append(ids, c.ID)
+		}
+		must[struct{}](t)(struct{}{}, post.Reply(t.Context(), ids, control.Answer{}, ""))
+	}
+	close(stop)
+	wg.Wait()
+}
+
 // A database that setup has not brought up to date says what to do.
 func TestOldSchema(t *testing.T) {
 	t.Parallel()

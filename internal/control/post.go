@@ -30,11 +30,11 @@ type Inbox struct {
 	Open []Command
 }
 
-// Read gives the wish and the open commands, as they were at one moment: the wish may
-// have been changed since by whoever asked later.
+// Read gives the wish and the open commands as they were at one moment, so that no
+// command is seen without the wish that came with it.
 func (p *Post) Read(ctx context.Context) (Inbox, error) {
 	var in Inbox
-	err := inTx(ctx, p.conn, p.timeout, "read what is asked of", p.publisher, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := inTxOf(ctx, p.conn, "begin isolation level repeatable read read only", p.timeout, "read what is asked of", p.publisher, func(ctx context.Context, tx pgx.Tx) (err error) {
 		in.Pausing, err = readWish(ctx, tx, p.publisher, "")
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err

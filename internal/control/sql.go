@@ -45,9 +45,13 @@ func relayOf(ctx context.Context, tx pgx.Tx, publisher string) (string, error) {
 
 // inTx runs fn in a transaction with a bound on each statement, on the server and here.
 func inTx(ctx context.Context, conn *pgx.Conn, timeout time.Duration, op, publisher string, fn func(context.Context, pgx.Tx) error) error {
+	return inTxOf(ctx, conn, "begin", timeout, op, publisher, fn)
+}
+
+func inTxOf(ctx context.Context, conn *pgx.Conn, begin string, timeout time.Duration, op, publisher string, fn func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*timeout, fmt.Errorf("no answer within %s", 2*timeout))
 	defer cancel()
-	opts := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin; set local statement_timeout = %d", timeout.Milliseconds())}
+	opts := pgx.TxOptions{BeginQuery: fmt.Sprintf("%s; set local statement_timeout = %d", begin, timeout.Milliseconds())}
 	err := pgx.BeginTxFunc(ctx, conn, opts, func(tx pgx.Tx) error { return fn(ctx, tx) })
 	if err == nil {
 		return nil
