@@ -21,21 +21,22 @@ const describeSQL = `SELECT c.oid, a.attname, a.atttypid, a.atttypmod
  ORDER BY a.attnum`
 
 // DescribeTable reads a table from the catalog, as a Relation message of the stream
-// would describe it now (rule 10). A table that does not exist has no columns.
+// would describe it now (rule 10). One that no publication lists is described as one
+// without a column list would be. A table that does not exist has no columns.
 func DescribeTable(ctx context.Context, conn *pgx.Conn, t Table, pubs Publications) (*event.Relation, error) {
 	var names []string
 	lists := []string{}
-	all := false
+	all, covered := false, false
 	for i := range pubs {
 		names = append(names, pubs[i].Name)
 		if p, ok := pubs[i].Covers(t); ok && p.Columns != "" {
-			lists = append(lists, p.Columns)
+			covered, lists = true, append(lists, p.Columns)
 		} else if ok {
-			all = true
+			covered, all = true, true
 		}
 	}
 	rel := &event.Relation{Namespace: t.Schema, Name: t.Name}
-	rows, err := conn.Query(ctx, describeSQL, t.Schema, t.Name, names, lists, all)
+	rows, err := conn.Query(ctx, describeSQL, t.Schema, t.Name, names, lists, all || !covered)
 	if err == nil {
 		var c event.Column
 		_, err = pgx.ForEachRow(rows, []any{&rel.OID, &c.Name, &c.TypeOID, &c.TypeMod}, func() error {

@@ -79,8 +79,14 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if err := l.inTime(ctx, l.check); err != nil {
 		return nil, err
 	}
+	if err := l.inTime(ctx, l.noOpenTask); err != nil {
+		return nil, err
+	}
 	var sys checkpoint.System
 	if err := l.inTime(ctx, func(ctx context.Context) error { sys, err = l.takeSlot(ctx); return err }); err != nil {
+		return nil, err
+	}
+	if err := l.inTime(ctx, l.noOpenTask); err != nil {
 		return nil, err
 	}
 	l.parking = &parkSession{link: l, sys: sys}
