@@ -15,6 +15,8 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/demo"
+	"github.com/postrider/postrider/internal/doctor"
+	"github.com/postrider/postrider/internal/reconcile"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/parking"
 )
@@ -104,13 +106,20 @@ var jsonDocuments = map[string]any{
 	"postrider parked show":     parking.Detail{},
 	"postrider pause":           paused{},
 	"postrider resume":          paused{},
+	"postrider doctor":          []doctor.Finding{},
+	"postrider reconcile":       reconciled{},
 	"postrider setup":           setupResult{},
+	"postrider trace":           reconcile.Trail{},
 	"postrider version":         versionInfo{},
 }
 
 // describeJSON has a column for the meaning where the fields bring one, in a doc tag.
 func describeJSON(b *strings.Builder, t reflect.Type) {
-	b.WriteString("\n`--json` prints one object:\n\n")
+	what := "one object"
+	if t.Kind() == reflect.Slice {
+		what, t = "a list of objects", t.Elem()
+	}
+	fmt.Fprintf(b, "\n`--json` prints %s:\n\n", what)
 	if _, ok := t.Field(0).Tag.Lookup("doc"); ok {
 		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 	} else {

@@ -66,6 +66,8 @@ type Conn struct {
 	addr string
 	pc   *protocol.Conn
 	made time.Time
+	// tls is nil on a plain connection.
+	tls *tls.ConnectionState
 	// expires is when the broker wants to see credentials again (KIP-368); zero for never.
 	expires time.Time
 }
@@ -106,6 +108,10 @@ func (t *Transport) handshake(ctx context.Context, nc net.Conn, addr string) (*C
 		}
 	}
 	c := &Conn{t: t, addr: addr, made: time.Now(), pc: protocol.NewConn(nc, t.cfg.ClientID)}
+	if tc, ok := nc.(*tls.Conn); ok {
+		state := tc.ConnectionState()
+		c.tls = &state
+	}
 	if err := c.negotiate(); err != nil {
 		return nil, t.dialError("negotiate versions with", addr, "check whether the broker's port wants TLS, and that it is Kafka 0.11 or later", err)
 	}
@@ -146,6 +152,9 @@ func (t *Transport) startTLS(ctx context.Context, nc net.Conn, addr string) (net
 	tc := tls.Client(nc, cfg)
 	return tc, tc.HandshakeContext(ctx)
 }
+
+// TLS is what was negotiated, nil on a plain connection.
+func (c *Conn) TLS() *tls.ConnectionState { return c.tls }
 
 // negotiate asks for the broker's versions and picks the highest that both sides know.
 func (c *Conn) negotiate() error {
