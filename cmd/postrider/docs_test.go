@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/doctor"
 	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/internal/reconcile"
+	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
 	"github.com/postrider/postrider/parking"
@@ -119,6 +120,7 @@ var jsonDocuments = map[string]any{
 	"postrider pause":              paused{},
 	"postrider reconcile":          reconciled{},
 	"postrider resume":             paused{},
+	"postrider recover":            recovery.Report{},
 	"postrider setup":              setupResult{},
 	"postrider trace":              reconcile.Trail{},
 	"postrider version":            versionInfo{},
