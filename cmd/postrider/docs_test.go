@@ -20,6 +20,7 @@ import (
 	"github.com/postrider/postrider/internal/doctor"
 	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/internal/reconcile"
+	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/reissue"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
@@ -123,12 +124,15 @@ var jsonDocuments = map[string]any{
 	"postrider parked list":        parking.Listing{},
 	"postrider parked retry":       retried{},
 	"postrider parked show":        parking.Detail{},
+	"postrider pause":              paused{},
 	"postrider reconcile":          reconciled{},
+	"postrider recover":            recovery.Report{},
 	"postrider replay approve":     reissue.Task{},
 	"postrider replay cancel":      reissue.Task{},
 	"postrider replay list":        taskList{},
 	"postrider replay show":        replayed{},
 	"postrider replay":             replayed{},
+	"postrider resume":             paused{},
 	"postrider setup":              setupResult{},
 	"postrider trace":              reconcile.Trail{},
 	"postrider version":            versionInfo{},
