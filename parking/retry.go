@@ -191,7 +191,7 @@ func (c *Claimed) find(ctx context.Context, tx pgx.Tx, find string, args ...any)
 
 const eventColumns = `id, commit_lsn::text, event_index, commit_time, unit, reason, error, attempts, event_id,
 	aggregate_type, aggregate_version, event_type, source_table, topic, partition, record_millis, key, value, header_names, header_values,
-	row_shape::text, row_values, repaired`
+	row_shape::text, row_values, repaired, dead_letter_topic`
 
 func collectEvents(rows pgx.Rows) ([]*Event, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Event, error) {
@@ -202,6 +202,7 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 			index                                    int64
 			unit                                     []byte
 			id, aggregate, version, kind, tab, topic *string
+			deadLetter                               *string
 			partition                                *int32
 			millis                                   *int64
 			names, values, rowValues                 [][]byte
@@ -209,7 +210,7 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 			committed                                nullableTime
 		)
 		err := row.Scan(&e.ID, &lsn, &index, &committed.at, &unit, &reason, &e.Error, &e.Attempts, &id,
-			&aggregate, &version, &kind, &tab, &topic, &partition, &millis, &m.Key, &m.Value, &names, &values, &shape, &rowValues, &e.Repaired)
+			&aggregate, &version, &kind, &tab, &topic, &partition, &millis, &m.Key, &m.Value, &names, &values, &shape, &rowValues, &e.Repaired, &deadLetter)
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +223,7 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 			e.Unit = &u
 		}
 		m.EventID, m.AggregateType, m.AggregateVersion, m.EventType = bytesOf(id), bytesOf(aggregate), bytesOf(version), bytesOf(kind)
-		m.Topic, e.SourceTable = deref(topic), deref(tab)
+		m.Topic, e.SourceTable, m.DeadLetter = deref(topic), deref(tab), deref(deadLetter)
 		m.Partition, m.TimestampMillis = event.NoPartition, deref(millis)
 		if partition != nil {
 			m.Partition = *partition
@@ -237,10 +238,12 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 	})
 }
 
-// Published says that events were acknowledged. Their bytes leave the row.
+// Published says that events were acknowledged. Their bytes leave the row, but for a
+// value that a copy still needs.
 func (s *Store) Published(ctx context.Context, ids []int64) error {
 	return s.write(ctx, "note published events", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE postrider.parked SET state = 'published', finished_at = clock_timestamp(), value = NULL, row_values = NULL
+		_, err := tx.Exec(ctx, `UPDATE postrider.parked SET state = 'published', finished_at = clock_timestamp(), row_values = NULL,
+			value = CASE WHEN dead_letter_topic IS NOT NULL AND dead_letter_at IS NULL THEN value END
 			WHERE id = ANY($1) AND state = 'publishing'`, ids)
 		if err != nil {
 			return err

@@ -116,6 +116,9 @@ func TestStoreIsFenced(t *testing.T) {
 			"requests": func() error { _, err := store.Asked(t.Context()); return err }(),
 			"load":     func() error { _, err := store.Load(t.Context(), 0); return err }(),
 			"prune":    func() error { _, err := store.Prune(t.Context(), 0); return err }(),
+			"copies":   func() error { _, err := store.Copies(t.Context(), "dead", 9, 9); return err }(),
+			"copied":   store.Copied(t.Context(), ids, nil),
+			"forget":   func() error { _, err := store.KeepCopies(t.Context(), nil); return err }(),
 		} {
 			if !errors.Is(err, parking.ErrFenced) || operr.ClassOf(err) != operr.Slot || !operr.IsTransient(err) {
 				t.Errorf("%s, %s: error %v", who, what, err)

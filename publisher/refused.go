@@ -179,7 +179,7 @@ func (m *recordMeta) message(topic string, timestamp int64) event.Message {
 	return event.Message{
 		Topic: topic, EventID: m.id, TimestampMillis: timestamp, Partition: event.NoPartition,
 		Position:      event.Position{Commit: m.commit, Index: m.index},
-		AggregateType: m.aggregateType, EventType: m.kind, AggregateVersion: m.revision, OnRefusal: m.policy,
+		AggregateType: m.aggregateType, EventType: m.kind, AggregateVersion: m.revision, OnRefusal: m.policy, DeadLetter: m.deadLetter,
 	}
 }
 

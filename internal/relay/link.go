@@ -31,6 +31,7 @@ type link struct {
 	intake  *intake
 	keeper  *keeper
 	retrier *retrier
+	copiers []*copier
 	parking *parkSession
 	roots   *rootFinder
 
@@ -95,6 +96,7 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if _, err := l.watch.Exec(ctx, "LISTEN "+parking.Channel); err != nil {
 		return nil, sqlError("listen for", "commands about parked events", err)
 	}
+	l.copiers = newCopiers(l)
 	l.retrier, err = newRetrier(l)
 	return l, err
 }

@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,8 @@ type parkState struct {
 	// to the stream's goroutine.
 	known   []event.Position
 	retries *retries
+	// copies has a hint for each dead-letter topic: there is something to copy.
+	copies map[string]chan struct{}
 
 	// mu covers behind: durable events whose row a promotion could still undo (rule 6).
 	mu     sync.Mutex
@@ -31,8 +35,12 @@ type parkedBehind struct {
 	items []parkItem
 }
 
-func newParkState(limits parking.Limits) *parkState {
-	return &parkState{held: parking.NewHeld(limits), queue: newParkQueue(), retries: newRetries()}
+func newParkState(limits parking.Limits, deadLetters []string) *parkState {
+	p := &parkState{held: parking.NewHeld(limits), queue: newParkQueue(), retries: newRetries(), copies: map[string]chan struct{}{}}
+	for _, topic := range deadLetters {
+		p.copies[topic] = make(chan struct{}, 1)
+	}
+	return p
 }
 
 // seen says that an event has a row from before. Positions are asked in rising order.
@@ -153,6 +161,9 @@ func (g *generation) parked(items []parkItem, after event.LSN) {
 			g.park.retries.follow(*u)
 		case u != nil:
 			g.park.retries.joined(*u)
+		}
+		if wake := g.park.copies[item.event.Message.DeadLetter]; wake != nil {
+			hint(wake)
 		}
 	}
 }
@@ -282,13 +293,22 @@ func (h *handler) parkEvent(e *parking.Event) error {
 func (l *link) loadParked(ctx context.Context, from event.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, parkLoadTimeout)
 	defer cancel()
-	var loaded parking.Loaded
+	var (
+		loaded    parking.Loaded
+		forgotten int64
+	)
 	err := l.parking.do(ctx, func(store *parking.Store) (err error) {
-		loaded, err = store.Load(ctx, from)
+		if loaded, err = store.Load(ctx, from); err != nil {
+			return err
+		}
+		forgotten, err = store.KeepCopies(ctx, slices.Collect(maps.Keys(l.gen.park.copies)))
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if forgotten > 0 {
+		l.gen.log.Warn().Int64("copies", forgotten).Msg("copies of parked events are given up: their dead_letter_topic is configured no more")
 	}
 	p := l.gen.park
 	p.held.Load(loaded.Units, loaded.Singles)

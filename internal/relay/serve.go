@@ -23,6 +23,9 @@ func (l *link) serve(ctx context.Context) error {
 	l.launch(l.keeper.run)
 	l.launch(l.parkEvents)
 	l.launch(l.retrier.run)
+	for _, c := range l.copiers {
+		l.launch(c.run)
+	}
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)
