@@ -1,14 +1,19 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/postrider/postrider/internal/devstack"
 	"github.com/postrider/postrider/internal/testkit"
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/router"
@@ -166,4 +171,57 @@ func TestEachRefusalOfTheMappingIsParked(t *testing.T) {
 		t.Errorf("k has %s", k)
 	}
 	run.mustStop()
+}
+
+// cases C18, C20, rule 20: an event is refused, and before the lane has come to the next
+// ones of its key an outage begins. Later ones are parked at once; a retry of all that is
+// parked by then waits for those in the lane, and the key comes out in the order of commit.
+func TestRetryWaitsForTheLane(t *testing.T) {
+	t.Parallel()
+	fake := testkit.Kfake(t, devstack.KfakeOptions{})
+	f := newFixture(t, testkit.Postgres(t), fake.Broker)
+	f.onRefusal(router.OnRefusalParkAggregate)
+	f.cfg.Kafka.BatchBytes = 1 << 10
+	f.createTopic("order", 1, nil)
+	w := testkit.NewWitness(t, f.db, f.db.Publication, f.broker, []string{f.topic("order")}, f.expect)
+	var sick, away atomic.Bool
+	sick.Store(true)
+	script(t, fake, func(_ *kfake.Cluster, req *kmsg.ProduceRequest) (kmsg.Response, error, bool) {
+		records := req.Topics[0].Partitions[0].Records
+		switch {
+		case sick.Load() && bytes.Contains(records, []byte("poison")):
+			if !bytes.Contains(records, []byte("pad")) {
+				away.Store(true) // it is alone: found out
+			}
+			return answerCode(req, 87), nil, true
+		case away.Load():
+			return nil, errHangUp, true
+		}
+		return nil, nil, false
+	})
+	run := f.start()
+	f.insert("order", "k", "1")
+	f.awaitConfirmed(f.walEnd())
+	rows := []string{`('order', 'k', '"poison"')`}
+	for n := range 30 {
+		rows = append(rows, fmt.Sprintf(`('order', 'j', '{"n": %d, "pad": "%s"}')`, n, strings.Repeat("x", 200)))
+	}
+	rows = append(rows, "('order', 'k', '3')", "('order', 'k', '4')")
+	f.db.Exec(t, "INSERT INTO outbox(aggregate_type, aggregate_id, payload) VALUES "+strings.Join(rows, ", "))
+	f.awaitParked("invalid_record:parked")
+	f.insert("order", "k", "5")
+	f.awaitParked("invalid_record:parked held:parked")
+	sick.Store(false)
+	f.retryAll()
+	f.awaitParked("invalid_record:publishing held:publishing")
+	away.Store(false)
+	f.awaitParked("invalid_record:published held:published held:published held:published")
+	f.insert("order", "k", "6")
+	f.awaitConfirmed(f.walEnd())
+	run.mustStop()
+	if k := ofKey(f.broker.ReadAll(t, f.topic("order")), "k"); k != `1 "poison" 3 4 5 6` {
+		t.Errorf("k has %s", k)
+	}
+	f.tellParked(w)
+	w.RequireKept(t)
 }

@@ -226,12 +226,14 @@ func TestExpiredCredential(t *testing.T) {
 		must(t, err)
 		must(t, results.Error())
 	}
-	user := []kadm.UpsertSCRAM{{User: "relay", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "relay-secret"}}
-	change(nil, user)
+	user := func() []kadm.UpsertSCRAM { // a call salts what it is given
+		return []kadm.UpsertSCRAM{{User: "relay", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "relay-secret"}}
+	}
+	change(nil, user())
 	f.requireHarmless(nil, pick(3*time.Second, 2*time.Minute), func() func() {
 		change([]kadm.DeleteSCRAM{{User: "relay", Mechanism: kadm.ScramSha512}}, nil)
 		w.cut(nil)
-		return func() { change(nil, user) }
+		return func() { change(nil, user()) }
 	})
 }
 
@@ -280,6 +282,9 @@ func (f *fixture) requireHarmless(before func(), lasts time.Duration, begin func
 	}
 	load := f.startLoad(2, 20, 40*time.Millisecond) // some 80 rows/s
 	load.pauseAt(t, 50)
+	if before == nil {
+		f.awaitConfirmed(f.walEnd())
+	}
 	end := begin()
 	over := time.NewTimer(lasts)
 	<-over.C // the outage itself: there is nothing to wait for

@@ -129,18 +129,22 @@ func (g *generation) parkRefused(r *publisher.Refused) publisher.Disposal {
 		g.halt(g.fullRefusal(r.Refusal))
 		return publisher.Stop
 	}
-	item := parkItem{event: e, txn: r.Txn, follow: e.Reason == event.ReasonHeld}
+	item := parkItem{event: e, txn: r.Txn, late: f == fateUnit, follow: e.Reason == event.ReasonHeld}
 	if !item.follow {
 		g.metrics.refused(e.Reason)
+	}
+	disposal := publisher.Taken
+	if item.late {
+		disposal = publisher.TakenWithKey
+		if g.park.retries.cameLate(*e.Unit, r.Message.Topic, r.Message.Key) {
+			disposal = publisher.TakenWithAll
+		}
 	}
 	if g.park.queue.put(g.closing, item) != nil {
 		g.park.uncount(e)
 		return publisher.Stop
 	}
-	if f == fateUnit {
-		return publisher.TakenWithKey
-	}
-	return publisher.Taken
+	return disposal
 }
 
 // parked is called when events are durable, and the positions after them were read
@@ -156,6 +160,9 @@ func (g *generation) parked(items []parkItem, after event.LSN) {
 	}
 	for _, item := range items {
 		g.metrics.parked.WithLabelValues(string(item.event.Reason)).Inc()
+		if item.late {
+			g.park.retries.noLonger(*item.event.Unit)
+		}
 		switch u := item.event.Unit; {
 		case u != nil && item.follow:
 			g.park.retries.follow(*u)
