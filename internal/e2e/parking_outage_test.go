@@ -230,6 +230,7 @@ func TestExpiredCredential(t *testing.T) {
 		return []kadm.UpsertSCRAM{{User: "relay", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "relay-secret"}}
 	}
 	change(nil, user())
+	testkit.Eventually(t, patience, f.drain) // the broker hears of the user a little later
 	f.requireHarmless(nil, pick(3*time.Second, 2*time.Minute), func() func() {
 		change([]kadm.DeleteSCRAM{{User: "relay", Mechanism: kadm.ScramSha512}}, nil)
 		w.cut(nil)
