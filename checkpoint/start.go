@@ -29,6 +29,9 @@ type SlotState struct {
 	Reason string
 	// Failover says that standbys keep a copy of the slot (17+).
 	Failover bool
+	// WALEnd is the server's WAL insert position, read after the stored row; 0 where
+	// nobody asked. A stored position past it is of a newer copy of the database.
+	WALEnd event.LSN
 }
 
 // Start is where a run begins.
@@ -41,6 +44,10 @@ type Start struct {
 	// Doubtful says that the slot stands past the stored position for a plausible
 	// reason that is not proved: run the tick-off (rule 4) before trusting it.
 	Doubtful bool
+	// Parted says that the stored position lies past the point at which this server's
+	// history left that of the row: the row's snapshot means nothing here, and Claim
+	// drops it.
+	Parted bool
 	// Why is a sentence for the log.
 	Why string
 }

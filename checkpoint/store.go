@@ -124,10 +124,11 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, stored *Row, start Start, 
 	tag, err := tx.Exec(ctx, `
 		UPDATE postrider.checkpoint
 		SET timeline = $4, confirmed_lsn = $5::text::pg_lsn, holder = $6, walsender_pid = $7, idle = idle OR $9,
+		    snapshot = CASE WHEN $10 THEN NULL ELSE snapshot END,
 		    claimed_at = clock_timestamp(), updated_at = clock_timestamp()
 		WHERE publisher = $1 AND slot = $2::text AND system_id = $3 AND xmin::text = $8
 		  AND EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text AND active_pid = $7)`,
-		s.cfg.Publisher, s.cfg.Slot, sys.ID, start.Timeline, start.Skip.String(), s.cfg.Holder, int32(walsenderPID), stored.version, start.Doubtful)
+		s.cfg.Publisher, s.cfg.Slot, sys.ID, start.Timeline, start.Skip.String(), s.cfg.Holder, int32(walsenderPID), stored.version, start.Doubtful, start.Parted)
 	return tag.RowsAffected() == 1, err
 }
 
@@ -180,13 +181,30 @@ func (s *Store) audit(ctx context.Context, tx pgx.Tx, action string, detail map[
 func (s *Store) System(ctx context.Context) (System, error) {
 	var sys System
 	err := s.inTx(ctx, "read the system identifier", func(ctx context.Context, tx pgx.Tx) error {
-		// The first eight digits of a WAL file's name are the timeline that is being
-		// written; pg_control_checkpoint would show that of the last checkpoint.
-		return tx.QueryRow(ctx, `
-			SELECT system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int
-			FROM pg_control_system()`).Scan(&sys.ID, &sys.Timeline)
+		return tx.QueryRow(ctx, `SELECT `+systemSQL).Scan(&sys.ID, &sys.Timeline)
 	})
 	return sys, err
+}
+
+// systemSQL gives the system identifier and the timeline that is being written: the
+// first eight digits of a WAL file's name. pg_control_checkpoint would show that of the
+// last checkpoint.
+const systemSQL = `(SELECT system_identifier::text FROM pg_control_system()),
+	('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int`
+
+// WALEnd is the server's WAL insert position, for SlotState: asked after Load, since a
+// relay that is just ending may still write the row.
+func (s *Store) WALEnd(ctx context.Context) (event.LSN, error) {
+	var end event.LSN
+	err := s.inTx(ctx, "read the WAL position", func(ctx context.Context, tx pgx.Tx) error {
+		var text string
+		err := tx.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&text)
+		if err == nil {
+			end, err = event.ParseLSN(text)
+		}
+		return err
+	})
+	return end, err
 }
 
 // inTx runs fn in a transaction with the row's settings: a commit that no standby

@@ -16,6 +16,27 @@ type Grants struct {
 	Outbox []Table
 }
 
+// Right is what the running role may do with a table of ours.
+type Right struct {
+	// Table is qualified, as SQL wants it.
+	Table      string
+	Privileges []string
+}
+
+// Rights are the least that the running role needs on our tables, beside USAGE on the schema.
+func Rights() []Right {
+	const s, i, u, d = "SELECT", "INSERT", "UPDATE", "DELETE"
+	return []Right{
+		{Schema + ".checkpoint", []string{s, i, u}},
+		{Schema + ".parked", []string{s, i, u, d}},
+		{Schema + ".command", []string{s, i, u}},
+		{Schema + ".task", []string{s, i, u}},
+		{Schema + ".task_item", []string{s, i, u, d}},
+		{Schema + ".audit", []string{s, i}},
+		{versionTable, []string{s}},
+	}
+}
+
 // GrantsSQL gives the least privileges of the role that runs "postrider run", as SQL
 // for a DBA. It may run more than once, and sets no password.
 func GrantsSQL(g Grants) string {
@@ -31,13 +52,9 @@ END %[3]s;
 	fmt.Fprintf(&b, "ALTER ROLE %s LOGIN REPLICATION;\n", role)
 	line("GRANT CONNECT ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
 	line("GRANT USAGE ON SCHEMA %s", Schema)
-	line("GRANT SELECT, INSERT, UPDATE ON %s.checkpoint", Schema)
-	line("GRANT SELECT, INSERT, UPDATE, DELETE ON %s.parked", Schema)
-	line("GRANT SELECT, INSERT, UPDATE ON %s.command", Schema)
-	line("GRANT SELECT, INSERT, UPDATE ON %s.task", Schema)
-	line("GRANT SELECT, INSERT, UPDATE, DELETE ON %s.task_item", Schema)
-	line("GRANT SELECT, INSERT ON %s.audit", Schema)
-	line("GRANT SELECT ON %s", versionTable)
+	for _, r := range Rights() {
+		line("GRANT %s ON %s", strings.Join(r.Privileges, ", "), r.Table)
+	}
 	for _, schema := range schemas(g.Outbox) {
 		line("GRANT USAGE ON SCHEMA %s", pgx.Identifier{schema}.Sanitize())
 	}

@@ -235,3 +235,12 @@ func writeVersion(b *strings.Builder, version int64) {
 	fmt.Fprintf(b, "INSERT INTO %[1]s (version_id, is_applied) SELECT %[2]d, true WHERE NOT EXISTS (SELECT FROM %[1]s WHERE version_id = %[2]d);\n",
 		versionTable, version)
 }
+
+// Latest is the version of the newest migration that this program knows.
+func Latest() (int64, error) {
+	names, err := fs.Glob(files, "sql/*.sql")
+	if err != nil || len(names) == 0 {
+		return 0, fmt.Errorf("list embedded migrations: %w", err)
+	}
+	return goose.NumericComponent(path.Base(names[len(names)-1]))
+}

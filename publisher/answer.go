@@ -7,6 +7,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/produce"
+
+	"github.com/postrider/postrider/internal/brokers"
 )
 
 // unanswered: the request may have been executed in full, in part or not at all.
@@ -31,7 +33,7 @@ func (s *sender) unanswered(flights []*flight, err error, idleEnd bool) {
 	for _, f := range flights {
 		f.batch.uncertain = true
 		f.lane.failures++
-		f.lane.putBack(isTimeout(err))
+		f.lane.putBack(brokers.IsTimeout(err))
 	}
 }
 

@@ -113,7 +113,7 @@ func appendNeeds(msg *event.Message) int64 {
 func (p *Publisher) reserve(ctx context.Context, need int64) error {
 	for p.credit < need {
 		if p.closing() {
-			return errTransportClosed
+			return errClosed
 		}
 		if p.window.reserve(need-p.credit, p.credit) {
 			p.credit = need
@@ -125,7 +125,7 @@ func (p *Publisher) reserve(ctx context.Context, need int64) error {
 		case <-ctx.Done():
 			return fmt.Errorf("append: window of %d bytes is full: %w", p.window.size, context.Cause(ctx))
 		case <-p.ctx.Done():
-			return errTransportClosed
+			return errClosed
 		}
 	}
 	return nil

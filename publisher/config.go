@@ -15,6 +15,8 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/postrider/postrider/internal/brokers"
 )
 
 // PartitionChange says what happens when a topic gets more partitions while
@@ -248,6 +250,21 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// Connection is the part of the configuration by which brokers are reached, for what asks
+// them besides a Publisher. The error is one that Validate gives too.
+func (c Config) Connection() (brokers.Config, error) {
+	c = c.withDefaults()
+	mechanism, err := c.mechanism()
+	if err != nil {
+		return brokers.Config{}, err
+	}
+	return brokers.Config{
+		Bootstrap: c.Brokers, ClientID: c.ClientID, TLS: c.TLS, SASL: mechanism,
+		DialTimeout: c.DialTimeout, RequestTimeout: c.RequestTimeout, Dial: c.Dial,
+		Transient: func(err error) bool { return judgeError(err).verdict != unauthorized },
+	}, nil
 }
 
 // mechanism is the SASL mechanism, nil where there is none.

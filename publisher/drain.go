@@ -54,7 +54,7 @@ func (p *Publisher) Drain(ctx context.Context) error {
 		case <-ctx.Done():
 			return &DrainError{Unacknowledged: p.pending.Load(), Stuck: p.stuck.Load(), Err: context.Cause(ctx)}
 		case <-p.ctx.Done():
-			return &DrainError{Unacknowledged: p.pending.Load(), Stuck: p.stuck.Load(), Err: errTransportClosed}
+			return &DrainError{Unacknowledged: p.pending.Load(), Stuck: p.stuck.Load(), Err: errClosed}
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (s *session) ensure(ctx context.Context, p *Publisher) (int64, int16, error
 // initProducerID asks any broker for a fresh id. On a young cluster the answer
 // may be 14 or 15 for a while.
 func (p *Publisher) initProducerID(ctx context.Context, transactionalID string) (int64, int16, error) {
-	msg, err := p.control.ask(ctx, &initproducerid.Request{
+	msg, err := p.control.Ask(ctx, &initproducerid.Request{
 		TransactionalID: transactionalID, TransactionTimeoutMs: 60_000, ProducerID: -1, ProducerEpoch: -1,
 	})
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *Publisher) answerDoubt(l *lane, end int64) error {
 // readEndOffset is the end of the lane's partition, by its leader.
 func (p *Publisher) readEndOffset(ctx context.Context, l *lane, leader int32) (int64, error) {
 	const latest, consumer = -1, -1
-	msg, err := p.control.askBroker(ctx, leader, &listoffsets.Request{
+	msg, err := p.control.AskBroker(ctx, leader, &listoffsets.Request{
 		ReplicaID: consumer,
 		Topics: []listoffsets.RequestTopic{{Topic: l.topic.name, Partitions: []listoffsets.RequestPartition{{
 			Partition: l.partition, CurrentLeaderEpoch: -1, Timestamp: latest,

@@ -25,7 +25,7 @@ func (p *Publisher) Inject(ctx context.Context, msg *event.Message, txn uint64) 
 		case <-ctx.Done():
 			return fmt.Errorf("inject: window of %d bytes is full: %w", p.window.size, context.Cause(ctx))
 		case <-p.ctx.Done():
-			return errTransportClosed
+			return errClosed
 		}
 	}
 	t := p.sharedTopic(msg.Topic)

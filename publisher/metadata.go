@@ -122,7 +122,7 @@ func (p *Publisher) fetchMetadata(ctx context.Context, names []string) (*metadat
 	if names == nil {
 		names = []string{} // null would mean all topics
 	}
-	msg, err := p.control.ask(ctx, &metadata.Request{TopicNames: names, AllowAutoTopicCreation: false})
+	msg, err := p.control.Ask(ctx, &metadata.Request{TopicNames: names, AllowAutoTopicCreation: false})
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (p *Publisher) fetchMetadata(ctx context.Context, names []string) (*metadat
 	if len(brokers) == 0 {
 		return nil, errors.New("metadata name no broker")
 	}
-	p.control.update(brokers, res.ControllerID)
+	p.control.Update(brokers, res.ControllerID)
 	return res, nil
 }
 

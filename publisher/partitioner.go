@@ -36,6 +36,10 @@ func murmur2(data []byte) uint32 {
 	return h
 }
 
+// PartitionOf is the partition that a record of this key goes to in a topic of so many
+// partitions, where its row names none. The key is not null: those have no partition of theirs.
+func PartitionOf(key []byte, partitions int32) int32 { return partitionOf(key, int(partitions)) }
+
 // partitionOf is the partition of a key that is not null.
 func partitionOf(key []byte, partitions int) int32 {
 	return int32(murmur2(key)&0x7fffffff) % int32(partitions)

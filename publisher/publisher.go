@@ -11,8 +11,11 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/segmentio/kafka-go"
 
+	"github.com/postrider/postrider/internal/brokers"
 	"github.com/postrider/postrider/internal/operr"
 )
+
+var errClosed = errors.New("publisher is closed")
 
 const (
 	// unflushedMost is how long events may sit in open batches where Flush is
@@ -28,8 +31,8 @@ type Publisher struct {
 	log       zerolog.Logger
 	metrics   *metrics
 	alarmed   *alarms
-	transport *transport
-	control   *control
+	transport *brokers.Transport
+	control   *brokers.Control
 	session   session
 	window    *window
 	gate      gate
@@ -74,10 +77,6 @@ func New(cfg Config) (*Publisher, error) {
 		return nil, &operr.Error{Class: operr.Config, Op: "configure", Subject: "kafka", Err: err}
 	}
 	cfg = cfg.withDefaults()
-	mechanism, err := cfg.mechanism()
-	if err != nil {
-		return nil, err
-	}
 	p := &Publisher{
 		cfg: cfg, log: cfg.Log,
 		window: newWindow(cfg.Window),
@@ -89,11 +88,13 @@ func New(cfg Config) (*Publisher, error) {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.metrics = newMetrics(p)
 	p.alarmed = &alarms{metrics: p.metrics, raised: map[alarmKind]map[string]struct{}{}}
-	p.transport = &transport{
-		clientID: cfg.ClientID, tls: cfg.TLS, sasl: mechanism, dialTimeout: cfg.DialTimeout, dialTCP: cfg.Dial,
-		metrics: p.metrics, open: map[*conn]struct{}{},
+	connection, err := cfg.Connection()
+	if err != nil {
+		return nil, err
 	}
-	p.control = newControl(p.transport, cfg)
+	connection.OnConnections = func(change int) { p.metrics.connections.Add(float64(change)) }
+	p.transport = brokers.NewTransport(connection)
+	p.control = brokers.NewControl(p.transport)
 	p.endOffset = p.readEndOffset
 	if err := p.metrics.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -129,14 +130,11 @@ func (p *Publisher) Probe(ctx context.Context, topics []string) error {
 
 // probeBrokers: the addresses that brokers advertise may differ from the bootstrap ones.
 func (p *Publisher) probeBrokers(ctx context.Context) error {
-	p.control.mu.Lock()
-	brokers := p.control.brokers
-	p.control.mu.Unlock()
 	var problems []error
-	for _, addr := range brokers {
-		conn, err := p.transport.dial(ctx, addr)
+	for _, addr := range p.control.Brokers() {
+		conn, err := p.transport.Dial(ctx, addr)
 		if err == nil {
-			conn.close()
+			conn.Close()
 			return nil
 		}
 		problems = append(problems, err)
@@ -177,7 +175,7 @@ func (p *Publisher) Start(ctx context.Context) {
 		defer p.workers.Done()
 		<-run.Done()
 		stop()
-		p.transport.closeAll()
+		p.transport.CloseAll()
 	}()
 	go func() {
 		defer p.workers.Done()
@@ -199,7 +197,7 @@ func (p *Publisher) Close() error {
 	}
 	p.closed = true
 	p.cancel()
-	p.transport.closeAll()
+	p.transport.CloseAll()
 	for _, t := range p.topicList() {
 		for _, l := range t.laneList() {
 			l.halt()

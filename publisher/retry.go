@@ -167,6 +167,15 @@ func judgeError(err error) judgement {
 	return judgement{verdict: alarming, appended: true}
 }
 
+// Transient says whether time may heal err, for what asks brokers besides a Publisher.
+func Transient(err error) bool {
+	switch judgeError(err).verdict {
+	case retry, retryLeader, alarming:
+		return true
+	}
+	return false
+}
+
 // isOutage recognises errors of the network, of name resolution and of TLS.
 func isOutage(err error) bool {
 	var (

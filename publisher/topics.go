@@ -290,7 +290,7 @@ func (p *Publisher) readLimits(ctx context.Context, topics []*topic) error {
 			ResourceType: resourceTopic, ResourceName: t.name, ConfigNames: []string{maxMessageBytes},
 		})
 	}
-	msg, err := p.control.ask(ctx, req)
+	msg, err := p.control.Ask(ctx, req)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", maxMessageBytes, err)
 	}
@@ -330,7 +330,7 @@ func (p *Publisher) createTopics(ctx context.Context, missing []*topic) error {
 			Name: t.name, NumPartitions: spec.Partitions, ReplicationFactor: spec.ReplicationFactor, Configs: configs,
 		})
 	}
-	msg, err := p.control.askController(ctx, req)
+	msg, err := p.control.AskController(ctx, req)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}

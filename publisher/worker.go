@@ -11,12 +11,14 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+
+	"github.com/postrider/postrider/internal/brokers"
 )
 
 // worker is one connection to the broker.
 type worker struct {
 	s    *sender
-	conn *conn
+	conn *brokers.Conn
 	// fresh: the connection was made for the request that follows. An older one may have been closed
 	// by the broker for being idle, which is no sign of trouble.
 	fresh bool
@@ -85,7 +87,7 @@ func (s *sender) await(ctx context.Context) bool {
 // connect makes sure of a connection. While the broker is down one worker tries
 // and the others wait for its result; lanes stay queued and lose no attempt.
 func (w *worker) connect(ctx context.Context) bool {
-	if w.conn != nil && w.conn.stale(time.Now(), w.s.suspectTime()) {
+	if w.conn != nil && w.conn.Stale(time.Now(), w.s.suspectTime()) {
 		w.hangUp()
 	}
 	if w.fresh = w.conn == nil; !w.fresh {
@@ -101,7 +103,7 @@ func (w *worker) connect(ctx context.Context) bool {
 	if early {
 		return false
 	}
-	conn, err := s.p.transport.dial(ctx, addr)
+	conn, err := s.p.transport.Dial(ctx, addr)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.down(err)
@@ -123,7 +125,7 @@ func (s *sender) suspectTime() time.Time {
 
 func (w *worker) hangUp() {
 	if w.conn != nil {
-		w.conn.close()
+		w.conn.Close()
 		w.conn = nil
 	}
 }
@@ -166,7 +168,7 @@ func (w *worker) exchange(flights []*flight) {
 	}
 	p.requests.Add(1)
 	p.metrics.requests.Inc()
-	msg, err := w.conn.roundTrip(now.Add(p.cfg.ProduceTimeout+p.cfg.RequestTimeout), s.request(flights))
+	msg, err := w.conn.RoundTrip(now.Add(p.cfg.ProduceTimeout+p.cfg.RequestTimeout), s.request(flights))
 	took := time.Since(now)
 	if err != nil {
 		w.hangUp()

@@ -22,12 +22,34 @@ type CheckConfig struct {
 // Check asks each precondition of streaming as a question of its own, and gives
 // one error per problem, all of them. What cannot be asked is a problem too.
 func Check(ctx context.Context, conn *pgx.Conn, cfg CheckConfig) []*operr.Error {
+	return ask(ctx, conn, cfg, (*checker).server, (*checker).walLevel, (*checker).role, (*checker).publications, (*checker).slot)
+}
+
+// CheckServer asks: is it new enough, and is it a primary?
+func CheckServer(ctx context.Context, conn *pgx.Conn) []*operr.Error {
+	return ask(ctx, conn, CheckConfig{}, (*checker).server)
+}
+
+// CheckWALLevel asks: is wal_level=logical?
+func CheckWALLevel(ctx context.Context, conn *pgx.Conn) []*operr.Error {
+	return ask(ctx, conn, CheckConfig{}, (*checker).walLevel)
+}
+
+// CheckRole asks: may the session's role stream?
+func CheckRole(ctx context.Context, conn *pgx.Conn) []*operr.Error {
+	return ask(ctx, conn, CheckConfig{}, (*checker).role)
+}
+
+// CheckPublications asks: do they exist, and do they publish the inserts of each table?
+func CheckPublications(ctx context.Context, conn *pgx.Conn, cfg CheckConfig) []*operr.Error {
+	return ask(ctx, conn, cfg, (*checker).publications)
+}
+
+// ask puts questions one after the other.
+func ask(ctx context.Context, conn *pgx.Conn, cfg CheckConfig, questions ...func(*checker)) []*operr.Error {
 	c := checker{ctx: ctx, conn: conn, cfg: cfg}
-	c.server()
-	c.role()
-	c.publications()
-	if cfg.Slot != "" {
-		c.slot()
+	for _, question := range questions {
+		question(&c)
 	}
 	return c.problems
 }
@@ -51,13 +73,10 @@ func (c *checker) failed(op, subject string, err error) {
 	}
 }
 
-// server asks: is it new enough, is it a primary, is wal_level=logical?
 func (c *checker) server() {
 	var version int
 	var recovery bool
-	var level string
-	err := c.conn.QueryRow(c.ctx, `SELECT current_setting('server_version_num')::int, pg_catalog.pg_is_in_recovery(),
-		current_setting('wal_level')`).Scan(&version, &recovery, &level)
+	err := c.conn.QueryRow(c.ctx, `SELECT current_setting('server_version_num')::int, pg_catalog.pg_is_in_recovery()`).Scan(&version, &recovery)
 	if err != nil {
 		c.failed("check server", "", err)
 		return
@@ -72,6 +91,14 @@ func (c *checker) server() {
 			Transient: true, // until it is promoted
 		})
 	}
+}
+
+func (c *checker) walLevel() {
+	var level string
+	if err := c.conn.QueryRow(c.ctx, `SELECT current_setting('wal_level')`).Scan(&level); err != nil {
+		c.failed("check wal_level", "", err)
+		return
+	}
 	if level != "logical" {
 		c.add(operr.Postgres, "check wal_level", "", hintWALLevel, fmt.Errorf("wal_level is %s, logical is needed", level))
 	}
@@ -82,7 +109,6 @@ const roleSQL = `SELECT current_user, r.rolreplication OR r.rolsuper OR EXISTS (
          SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication' AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER'))
   FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`
 
-// role asks: may it stream?
 func (c *checker) role() {
 	var name string
 	var may bool
@@ -96,7 +122,6 @@ func (c *checker) role() {
 	}
 }
 
-// publications asks: do they exist, and do they publish the inserts of each table?
 func (c *checker) publications() {
 	pubs, err := ReadPublications(c.ctx, c.conn, c.cfg.Publications)
 	if err != nil {
@@ -163,6 +188,9 @@ func (c *checker) table(pubs Publications, t Table) {
 
 // slot asks: is it there, is it ours to use, can it still deliver?
 func (c *checker) slot() {
+	if c.cfg.Slot == "" {
+		return
+	}
 	s, err := ReadSlot(c.ctx, c.conn, c.cfg.Slot)
 	if err != nil {
 		c.failed("check slot", fmt.Sprintf("%q", c.cfg.Slot), err)

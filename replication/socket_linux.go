@@ -16,7 +16,7 @@ const (
 	// nearBuffer is the receive buffer of a connection within one machine. Linux takes twice as much, and announces a
 	// window of 128 KiB.
 	nearBuffer = 96 << 10
-	// nearHold is how long a reader within one machine lets that window fill.
+	// nearHold is how long a reader within one machine lets that window fill; the runtime may make 2 ms of it.
 	nearHold = 1500 * time.Microsecond
 	// nearShut is how long it holds the window shut where it was found open, at most once in so many reads.
 	nearShut      = 10 * time.Millisecond
@@ -63,14 +63,15 @@ func gathererOf(conn net.Conn) gatherer {
 		}
 		far := &rcvlowat{raw: raw, mark: gatherMark, limit: gatherFor}
 		if near(c.RemoteAddr().String()) {
-			return &holder{nap: nap, large: far}
+			return &holder{nap: time.Sleep, large: far}
 		}
 		return far
 	}
 	return nil
 }
 
-// nap sleeps as the kernel does: the runtime's own timers are no finer than a millisecond in a process at rest.
+// nap sleeps as the kernel does: the runtime's own timers are no finer than a millisecond in a process at rest. For longer
+// waits they are the better choice, since they keep no thread in the kernel.
 func nap(d time.Duration) {
 	if d > sleepSlack {
 		ts := unix.NsecToTimespec(int64(d - sleepSlack))

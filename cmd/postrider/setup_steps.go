@@ -63,24 +63,11 @@ func (s *setup) run(ctx context.Context) error {
 
 // precheck finds what makes every later step useless before anything is created.
 func (s *setup) precheck(ctx context.Context) error {
-	var level string
-	var recovery bool
-	err := s.conn.QueryRow(ctx, `SELECT current_setting('wal_level'), pg_catalog.pg_is_in_recovery()`).Scan(&level, &recovery)
-	switch {
-	case err != nil:
-		return s.failed("check", "server", err)
-	case recovery:
-		return &operr.Error{
-			Class: operr.Postgres, Op: "check", Subject: "server", Err: errors.New("it is a standby (in recovery)"),
-			Hint: "name the primary in postgres.host",
-		}
-	case level != "logical":
-		return &operr.Error{
-			Class: operr.Postgres, Op: "check", Subject: "wal_level", Err: fmt.Errorf("wal_level is %s, logical is needed", level),
-			Hint: "ALTER SYSTEM SET wal_level = 'logical', then restart PostgreSQL",
-		}
+	problems := append(replication.CheckServer(ctx, s.conn), replication.CheckWALLevel(ctx, s.conn)...)
+	if len(problems) == 0 {
+		return nil
 	}
-	return nil
+	return problems[0]
 }
 
 func (s *setup) schema(ctx context.Context) error {

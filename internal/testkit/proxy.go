@@ -59,7 +59,13 @@ func (p *pair) close() {
 // Proxy starts one before target ("host:port"); it ends at cleanup.
 func Proxy(t testing.TB, target string) *TCPProxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return ProxyOn(t, "127.0.0.1", target)
+}
+
+// ProxyOn is Proxy at another of this machine's addresses.
+func ProxyOn(t testing.TB, host, target string) *TCPProxy {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatalf("testkit: %v", err)
 	}

@@ -1,4 +1,4 @@
-package publisher
+package brokers
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// control sends the requests that are not Produce, over one connection a
-// broker, one request at a time.
-type control struct {
-	t         *transport
+// Control sends requests that are asked now and then, over one connection a broker,
+// one request at a time. It is safe for use from several goroutines.
+type Control struct {
+	t         *Transport
 	bootstrap []string
 	timeout   time.Duration
 
@@ -27,25 +27,33 @@ type control struct {
 // link is the control connection to one address.
 type link struct {
 	mu   sync.Mutex // held during a request
-	conn *conn
+	conn *Conn
 }
 
-func newControl(t *transport, cfg Config) *control {
-	return &control{
-		t: t, bootstrap: cfg.Brokers, timeout: cfg.RequestTimeout,
+// NewControl does no I/O.
+func NewControl(t *Transport) *Control {
+	return &Control{
+		t: t, bootstrap: t.cfg.Bootstrap, timeout: t.cfg.RequestTimeout,
 		links: map[string]*link{}, brokers: map[int32]string{}, controller: -1,
 	}
 }
 
-// update notes the brokers that metadata named.
-func (c *control) update(brokers map[int32]string, controller int32) {
+// Update notes the brokers that metadata named.
+func (c *Control) Update(brokers map[int32]string, controller int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.brokers, c.controller = brokers, controller
 }
 
+// Brokers are the addresses that the last metadata named, by broker id. Read only.
+func (c *Control) Brokers() map[int32]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.brokers
+}
+
 // candidates are all addresses worth asking, the one that answered last first.
-func (c *control) candidates() []string {
+func (c *Control) candidates() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var list []string
@@ -66,8 +74,8 @@ func (c *control) candidates() []string {
 	return list
 }
 
-// ask sends req to any broker that answers. The error joins what each address said.
-func (c *control) ask(ctx context.Context, req protocol.Message) (protocol.Message, error) {
+// Ask sends req to any broker that answers. The error joins what each address said.
+func (c *Control) Ask(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	var errs []error
 	for _, addr := range c.candidates() {
 		msg, err := c.askAddr(ctx, addr, req)
@@ -88,8 +96,8 @@ func (c *control) ask(ctx context.Context, req protocol.Message) (protocol.Messa
 	return nil, errors.Join(errs...)
 }
 
-// askBroker sends req to one broker.
-func (c *control) askBroker(ctx context.Context, id int32, req protocol.Message) (protocol.Message, error) {
+// AskBroker sends req to one broker.
+func (c *Control) AskBroker(ctx context.Context, id int32, req protocol.Message) (protocol.Message, error) {
 	c.mu.Lock()
 	addr := c.brokers[id]
 	c.mu.Unlock()
@@ -99,21 +107,21 @@ func (c *control) askBroker(ctx context.Context, id int32, req protocol.Message)
 	return c.askAddr(ctx, addr, req)
 }
 
-// askController sends req to the controller, or to any broker where none is known.
-func (c *control) askController(ctx context.Context, req protocol.Message) (protocol.Message, error) {
+// AskController sends req to the controller, or to any broker where none is known.
+func (c *Control) AskController(ctx context.Context, req protocol.Message) (protocol.Message, error) {
 	c.mu.Lock()
 	id := c.controller
 	c.mu.Unlock()
 	if id < 0 {
-		return c.ask(ctx, req)
+		return c.Ask(ctx, req)
 	}
-	return c.askBroker(ctx, id, req)
+	return c.AskBroker(ctx, id, req)
 }
 
 // askAddr sends req to an address. Where the connection had been idle and turns
 // out to be closed, it tries once more on a new one: none of these requests does
 // harm twice.
-func (c *control) askAddr(ctx context.Context, addr string, req protocol.Message) (protocol.Message, error) {
+func (c *Control) askAddr(ctx context.Context, addr string, req protocol.Message) (protocol.Message, error) {
 	c.mu.Lock()
 	l := c.links[addr]
 	if l == nil {
@@ -136,25 +144,25 @@ func (c *control) askAddr(ctx context.Context, addr string, req protocol.Message
 }
 
 // exchange uses the link's connection, or opens it. l.mu is held.
-func (c *control) exchange(ctx context.Context, l *link, addr string, req protocol.Message) (protocol.Message, error) {
-	if l.conn != nil && l.conn.stale(time.Now(), time.Time{}) {
-		l.conn.close()
+func (c *Control) exchange(ctx context.Context, l *link, addr string, req protocol.Message) (protocol.Message, error) {
+	if l.conn != nil && l.conn.Stale(time.Now(), time.Time{}) {
+		l.conn.Close()
 		l.conn = nil
 	}
 	if l.conn == nil {
-		conn, err := c.t.dial(ctx, addr)
+		conn, err := c.t.Dial(ctx, addr)
 		if err != nil {
 			return nil, err
 		}
 		l.conn = conn
 	}
-	stop := context.AfterFunc(ctx, l.conn.interrupt)
+	stop := context.AfterFunc(ctx, l.conn.Interrupt)
 	defer stop()
-	msg, err := l.conn.roundTrip(time.Now().Add(c.timeout), req)
+	msg, err := l.conn.RoundTrip(time.Now().Add(c.timeout), req)
 	if err != nil {
-		l.conn.close()
+		l.conn.Close()
 		l.conn = nil
-		return nil, c.t.requestError(addr, req, c.timeout, err)
+		return nil, c.t.RequestError(addr, req, c.timeout, err)
 	}
 	return msg, nil
 }

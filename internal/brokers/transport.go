@@ -1,4 +1,4 @@
-package publisher
+package brokers
 
 import (
 	"context"
@@ -21,38 +21,65 @@ import (
 	"github.com/postrider/postrider/internal/operr"
 )
 
-// transport opens connections to brokers and knows all that are open. Why it
-// exists beside kafka-go's own: docs/decisions/0001-own-transport.md.
-type transport struct {
-	clientID    string
-	tls         *tls.Config
-	sasl        sasl.Mechanism
-	dialTimeout time.Duration
-	dialTCP     func(ctx context.Context, network, address string) (net.Conn, error)
-	metrics     *metrics
+// Config configures a Transport. Every field but TLS, SASL and OnConnections is required.
+type Config struct {
+	// Bootstrap are the addresses that are known before any broker has answered, "host:port".
+	Bootstrap []string
+	// ClientID names us in the brokers' logs and quotas.
+	ClientID string
+	// TLS is nil for plain text. An empty ServerName becomes the broker's host.
+	TLS *tls.Config
+	// SASL is nil where brokers ask for no credentials.
+	SASL sasl.Mechanism
+	// DialTimeout covers TCP, TLS, version negotiation and SASL together.
+	DialTimeout time.Duration
+	// RequestTimeout covers every request of Control.
+	RequestTimeout time.Duration
+	// Dial opens a TCP connection.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transient says whether time may heal what connecting failed with.
+	Transient func(error) bool
+	// OnConnections is told of connections made (1) and closed (-1), from several goroutines. May be nil.
+	OnConnections func(change int)
+}
+
+// Transport opens connections to brokers and knows all that are open.
+type Transport struct {
+	cfg Config
 
 	mu     sync.Mutex
-	open   map[*conn]struct{}
+	open   map[*Conn]struct{}
 	closed bool
 }
 
-// conn is one connection with one request at a time.
-type conn struct {
-	t    *transport
+// NewTransport does no I/O.
+func NewTransport(cfg Config) *Transport {
+	if cfg.OnConnections == nil {
+		cfg.OnConnections = func(int) {}
+	}
+	return &Transport{cfg: cfg, open: map[*Conn]struct{}{}}
+}
+
+// Conn is one connection with one request at a time.
+type Conn struct {
+	t    *Transport
 	addr string
 	pc   *protocol.Conn
 	made time.Time
+	// tls is nil on a plain connection.
+	tls *tls.ConnectionState
 	// expires is when the broker wants to see credentials again (KIP-368); zero for never.
 	expires time.Time
 }
 
-var errTransportClosed = errors.New("publisher is closed")
+// ErrClosed is what a transport says after CloseAll.
+var ErrClosed = errors.New("connections to brokers are closed")
 
-// dial connects, negotiates TLS, versions and SASL, all within the dial timeout.
-func (t *transport) dial(ctx context.Context, addr string) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.dialTimeout)
+// Dial connects, negotiates TLS, versions and SASL, all within the dial timeout.
+func (t *Transport) Dial(ctx context.Context, addr string) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.DialTimeout)
 	defer cancel()
-	nc, err := t.dialTCP(ctx, "tcp", addr)
+	nc, err := t.cfg.Dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, t.dialError("connect to", addr, "check that the address is right and that the broker listens there", err)
 	}
@@ -73,18 +100,22 @@ func (t *transport) dial(ctx context.Context, addr string) (*conn, error) {
 	return c, nil
 }
 
-func (t *transport) handshake(ctx context.Context, nc net.Conn, addr string) (*conn, error) {
-	if t.tls != nil {
+func (t *Transport) handshake(ctx context.Context, nc net.Conn, addr string) (*Conn, error) {
+	if t.cfg.TLS != nil {
 		var err error
 		if nc, err = t.startTLS(ctx, nc, addr); err != nil {
 			return nil, t.dialError("negotiate TLS with", addr, "check tls.ca, the certificate's names, and that this port speaks TLS", err)
 		}
 	}
-	c := &conn{t: t, addr: addr, made: time.Now(), pc: protocol.NewConn(nc, t.clientID)}
+	c := &Conn{t: t, addr: addr, made: time.Now(), pc: protocol.NewConn(nc, t.cfg.ClientID)}
+	if tc, ok := nc.(*tls.Conn); ok {
+		state := tc.ConnectionState()
+		c.tls = &state
+	}
 	if err := c.negotiate(); err != nil {
 		return nil, t.dialError("negotiate versions with", addr, "check whether the broker's port wants TLS, and that it is Kafka 0.11 or later", err)
 	}
-	if t.sasl != nil {
+	if t.cfg.SASL != nil {
 		if err := c.authenticate(ctx); err != nil {
 			return nil, t.dialError("authenticate at", addr, "check the SASL mechanism, user name and password", err)
 		}
@@ -92,23 +123,24 @@ func (t *transport) handshake(ctx context.Context, nc net.Conn, addr string) (*c
 	return c, nil
 }
 
-func (t *transport) dialError(op, addr, hint string, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
-		err = fmt.Errorf("timed out after %s: %w", t.dialTimeout, err)
+func (t *Transport) dialError(op, addr, hint string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || IsTimeout(err) {
+		err = fmt.Errorf("timed out after %s: %w", t.cfg.DialTimeout, err)
 	}
 	return &operr.Error{
 		Class: operr.Kafka, Op: op, Subject: "broker " + addr, Hint: hint, Err: err,
-		Transient: judgeError(err).verdict != unauthorized,
+		Transient: t.cfg.Transient(err),
 	}
 }
 
-func isTimeout(err error) bool {
+// IsTimeout says that err is a deadline that has passed.
+func IsTimeout(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-func (t *transport) startTLS(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
-	cfg := t.tls
+func (t *Transport) startTLS(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
+	cfg := t.cfg.TLS
 	if cfg.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -121,8 +153,11 @@ func (t *transport) startTLS(ctx context.Context, nc net.Conn, addr string) (net
 	return tc, tc.HandshakeContext(ctx)
 }
 
+// TLS is what was negotiated, nil on a plain connection.
+func (c *Conn) TLS() *tls.ConnectionState { return c.tls }
+
 // negotiate asks for the broker's versions and picks the highest that both sides know.
-func (c *conn) negotiate() error {
+func (c *Conn) negotiate() error {
 	msg, err := c.pc.RoundTrip(new(apiversions.Request))
 	if err != nil {
 		return err
@@ -144,23 +179,23 @@ func (c *conn) negotiate() error {
 }
 
 // authenticate runs the SASL exchange.
-func (c *conn) authenticate(ctx context.Context) error {
+func (c *Conn) authenticate(ctx context.Context) error {
 	host, portText, err := net.SplitHostPort(c.addr)
 	if err != nil {
 		return err
 	}
 	port, _ := strconv.Atoi(portText) // Dial has connected to it
 	ctx = sasl.WithMetadata(ctx, &sasl.Metadata{Host: host, Port: port})
-	msg, err := c.pc.RoundTrip(&saslhandshake.Request{Mechanism: c.t.sasl.Name()})
+	msg, err := c.pc.RoundTrip(&saslhandshake.Request{Mechanism: c.t.cfg.SASL.Name()})
 	if err != nil {
 		return err
 	}
 	if hs := msg.(*saslhandshake.Response); hs.ErrorCode != 0 {
 		return fmt.Errorf("%w (broker offers %v)", kafka.Error(hs.ErrorCode), hs.Mechanisms)
 	}
-	state, out, err := c.t.sasl.Start(ctx)
+	state, out, err := c.t.cfg.SASL.Start(ctx)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", c.t.sasl.Name(), err)
+		return fmt.Errorf("start %s: %w", c.t.cfg.SASL.Name(), err)
 	}
 	for done := false; !done; {
 		challenge, err := c.saslStep(out)
@@ -174,7 +209,7 @@ func (c *conn) authenticate(ctx context.Context) error {
 	return nil
 }
 
-func (c *conn) saslStep(out []byte) ([]byte, error) {
+func (c *Conn) saslStep(out []byte) ([]byte, error) {
 	msg, err := c.pc.RoundTrip(&saslauthenticate.Request{AuthBytes: out})
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		// Old brokers say "no" by hanging up.
@@ -194,45 +229,46 @@ func (c *conn) saslStep(out []byte) ([]byte, error) {
 	return res.AuthBytes, nil
 }
 
-// roundTrip sends a request and waits for its answer until the deadline, which
+// RoundTrip sends a request and waits for its answer until the deadline, which
 // every request has: without one, a silent broker would hold it for ever.
-func (c *conn) roundTrip(deadline time.Time, req protocol.Message) (protocol.Message, error) {
+func (c *Conn) RoundTrip(deadline time.Time, req protocol.Message) (protocol.Message, error) {
 	if err := c.pc.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
 	return c.pc.RoundTrip(req)
 }
 
-// stale says that the connection should be replaced before its next use: its
+// Stale says that the connection should be replaced before its next use: its
 // credentials expire, or it was made before a time from which on all are suspect.
-func (c *conn) stale(now, suspect time.Time) bool {
+func (c *Conn) Stale(now, suspect time.Time) bool {
 	return !c.expires.IsZero() && now.After(c.expires) || c.made.Before(suspect)
 }
 
-func (c *conn) close() {
+// Close closes the connection. It may be called twice.
+func (c *Conn) Close() {
 	_ = c.pc.Close()
 	c.t.mu.Lock()
 	_, open := c.t.open[c]
 	delete(c.t.open, c)
 	c.t.mu.Unlock()
 	if open {
-		c.t.metrics.connections.Dec()
+		c.t.cfg.OnConnections(-1)
 	}
 }
 
-func (t *transport) register(c *conn) error {
+func (t *Transport) register(c *Conn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return errTransportClosed
+		return ErrClosed
 	}
 	t.open[c] = struct{}{}
-	t.metrics.connections.Inc()
+	t.cfg.OnConnections(1)
 	return nil
 }
 
-// closeAll cuts every connection, whatever is on its way, and lets no new one be made.
-func (t *transport) closeAll() {
+// CloseAll cuts every connection, whatever is on its way, and lets no new one be made.
+func (t *Transport) CloseAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
@@ -241,14 +277,14 @@ func (t *transport) closeAll() {
 	}
 }
 
-// interrupt makes the request on its way fail.
-func (c *conn) interrupt() { _ = c.pc.SetDeadline(time.Unix(1, 0)) }
+// Interrupt makes the request on its way fail.
+func (c *Conn) Interrupt() { _ = c.pc.SetDeadline(time.Unix(1, 0)) }
 
-// requestError says which request to which broker failed.
-func (t *transport) requestError(addr string, req protocol.Message, timeout time.Duration, err error) error {
+// RequestError says which request to which broker failed.
+func (t *Transport) RequestError(addr string, req protocol.Message, timeout time.Duration, err error) error {
 	e := &operr.Error{Class: operr.Kafka, Op: "ask", Subject: fmt.Sprintf("broker %s for %s", addr, req.ApiKey()), Err: err, Transient: true}
 	switch {
-	case isTimeout(err):
+	case IsTimeout(err):
 		e.Err = fmt.Errorf("no answer within %s: %w", timeout, err)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		e.Hint = "the broker hung up: check whether its port wants TLS or SASL"

@@ -1,0 +1,191 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/operr"
+)
+
+// Selection chooses rows; what is set must all hold. The zero value is every row.
+type Selection struct {
+	// EventIDs as the record's header has them.
+	EventIDs []string
+	// Since (inclusive) and Until (exclusive) go by what Reader.TimeBy names. For people
+	// only: a row that committed late lies in the past.
+	Since, Until time.Time
+	// Aggregate is a key; AggregateType and EventType are as mapped.
+	Aggregate, AggregateType, EventType string
+	// VisibleIn is a pg_snapshot: rows whose transaction had committed when it was taken.
+	// It must name all that had not, as that of a slot's birth does. A row that was
+	// updated since has another transaction's id and is none of them: see Unstreamed.
+	// NotVisibleIn is the opposite.
+	VisibleIn, NotVisibleIn string
+	// Unstreamed names a set of KeepStreamed. With it, rows that are not visible in
+	// VisibleIn are taken too, unless they are of the set.
+	Unstreamed string
+	// NotCovered is a ticked-off pg_snapshot: rows that it does not prove to be published (rule 4).
+	NotCovered string
+	// Only and Except name sets of event ids that were given to Reader.Keep.
+	Only, Except string
+	// ExceptTasks leaves out what these tasks have published.
+	ExceptTasks []int64
+}
+
+// where puts the selection into a condition on table t; next is as xidSQL has it.
+func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel Selection, next int64) (string, error) {
+	var all []string
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if t.published != "" {
+		add("%s", t.published)
+	}
+	if sel.EventIDs != nil {
+		ids, err := t.possible(ctx, tx, sel.EventIDs)
+		if err != nil {
+			return "", err
+		}
+		place := q.param(ids)
+		add("t.%s = ANY(%s::text[]::%s[]) AND %s = ANY(%s::text[])", ident(t.src.Mapping.EventID), place, t.idType, t.text(t.src.Mapping.EventID), place)
+	}
+	m := &t.src.Mapping
+	for _, equal := range []struct{ value, column, what string }{
+		{sel.Aggregate, m.Key, "key"}, {sel.AggregateType, m.AggregateType, "aggregate type"}, {sel.EventType, m.EventType, "event type"},
+	} {
+		switch {
+		case equal.value == "":
+		case equal.column == "":
+			add("false") // a table without the column has no such event
+		default:
+			add("%s = %s", t.text(equal.column), q.param(equal.value))
+		}
+	}
+	if err := r.whereTime(q, t, sel, add); err != nil {
+		return "", err
+	}
+	if err := whereSnapshot(q, sel, xidSQL(next), t.text(m.EventID), add); err != nil {
+		return "", err
+	}
+	whereSets(q, t, sel, add)
+	return and(all), nil
+}
+
+func whereSets(q *query, t *table, sel Selection, add func(string, ...any)) {
+	id := t.text(t.src.Mapping.EventID)
+	if sel.Only != "" {
+		add("EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Only), id)
+	}
+	if sel.Except != "" {
+		add("NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Except), id)
+	}
+	if len(sel.ExceptTasks) > 0 {
+		add(`NOT EXISTS (SELECT FROM postrider.task_item i JOIN postrider.task k ON k.id = i.task
+			WHERE k.id = ANY(%s::bigint[]) AND i.n <= k.done AND i.outcome IS NULL AND i.source_table = %s AND i.event_id = %s)`,
+			q.param(sel.ExceptTasks), literal(t.name), id)
+	}
+}
+
+func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, ...any)) error {
+	if sel.Since.IsZero() && sel.Until.IsZero() {
+		return nil
+	}
+	if r.TimeBy() == "" {
+		return &operr.Error{
+			Class: operr.Config, Op: "select by time", Err: errors.New("neither the server nor the mapping knows when an event was"),
+			Hint: "map a timestamp for each source, or set track_commit_timestamp = on for events to come; or select by event id, key or type",
+		}
+	}
+	if !sel.Since.IsZero() {
+		add("%s >= %s", r.timeSQL(t), q.param(sel.Since))
+	}
+	if !sel.Until.IsZero() {
+		add("%s < %s", r.timeSQL(t), q.param(sel.Until))
+	}
+	return nil
+}
+
+func whereSnapshot(q *query, sel Selection, xid, id string, add func(string, ...any)) error {
+	if sel.VisibleIn != "" {
+		visible, err := visibleSQL(q, sel.VisibleIn, xid)
+		if err != nil {
+			return err
+		}
+		if sel.Unstreamed != "" {
+			visible += fmt.Sprintf(" OR NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Unstreamed), id)
+		}
+		add("%s", visible)
+	}
+	if sel.NotVisibleIn != "" {
+		visible, err := visibleSQL(q, sel.NotVisibleIn, xid)
+		if err != nil {
+			return err
+		}
+		add("NOT (%s)", visible)
+	}
+	if sel.NotCovered != "" {
+		s, err := parseSnapshot(sel.NotCovered)
+		if err != nil {
+			return err
+		}
+		add("%s >= %d", xid, s.Xmin)
+	}
+	return nil
+}
+
+// visibleSQL is pg_visible_in_snapshot, without a conversion for each row.
+func visibleSQL(q *query, snapshot, xid string) (string, error) {
+	s, err := parseSnapshot(snapshot)
+	if err != nil {
+		return "", err
+	}
+	running := make([]int64, len(s.Running))
+	for i, x := range s.Running {
+		running[i] = int64(x)
+	}
+	return fmt.Sprintf("%[1]s < %[2]d OR %[1]s < %[3]d AND %[1]s <> ALL(%[4]s::bigint[])", xid, s.Xmin, s.Xmax, q.param(running)), nil
+}
+
+func parseSnapshot(text string) (checkpoint.Snapshot, error) {
+	s, err := checkpoint.ParseSnapshot(text)
+	if err != nil {
+		return s, &operr.Error{Class: operr.Internal, Op: "read the snapshot", Err: err}
+	}
+	return s, nil
+}
+
+// possible leaves of ids those that the event id's type can hold: no row has the others,
+// and the server would refuse to compare with them.
+func (t *table) possible(ctx context.Context, tx pgx.Tx, ids []string) ([]string, error) {
+	ok, err := t.castable(ctx, tx, ids)
+	if err != nil || ok {
+		return ids, err
+	}
+	left := []string{}
+	for _, id := range ids {
+		ok, err := t.castable(ctx, tx, []string{id})
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			left = append(left, id)
+		}
+	}
+	return left, nil
+}
+
+func (t *table) castable(ctx context.Context, tx pgx.Tx, ids []string) (bool, error) {
+	err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+		_, err := savepoint.Exec(ctx, "SELECT $1::text[]::"+t.idType+"[]", ids)
+		return err
+	})
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code[:2] == "22" || pg.Code[:2] == "23") { // data exception; a domain's constraint
+		return false, nil
+	}
+	return err == nil, err
+}
