@@ -62,6 +62,10 @@ func versionGroup(t *testing.T, server string) {
 		t.Parallel()
 		requireGeneratedColumns(t, testkit.NewDB(t, server), broker)
 	})
+	t.Run("checkpoint commands", func(t *testing.T) {
+		t.Parallel()
+		requireCheckpointCommands(t, testkit.NewDB(t, server), broker)
+	})
 	t.Run("failover slot", func(t *testing.T) {
 		t.Parallel()
 		requireFailoverSlot(t, testkit.NewDB(t, server), broker)
