@@ -344,7 +344,11 @@ func TestScanEnds(t *testing.T) {
 	t.Parallel()
 	b := testkit.Kfake(t, devstack.KfakeOptions{Extra: []kfake.Opt{kfake.SeedTopics(2, "t")}})
 	produce(t, b.Client(t), "t", 0, 1000)
-	r := newReader(t, b.Bootstrap())
+	r, err := NewReader(publisher.Config{Brokers: b.Bootstrap(), RequestTimeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
 
 	mine := errors.New("enough")
 	n := 0

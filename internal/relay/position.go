@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/facts"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -22,7 +23,7 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	if slot.ActivePID == 0 {
 		// The walsender ended right after the start; its last words say why.
 		if err := l.stream.EarlyError(ctx); err != nil {
-			return err
+			return l.misplaced(ctx, slot, sys, err)
 		}
 	}
 	if slot.ActivePID != l.session.BackendPID() {
@@ -37,7 +38,7 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	if err != nil {
 		return err
 	}
-	state := slotState(slot)
+	state := facts.Slot(slot)
 	if state.WALEnd, err = l.store.WALEnd(ctx); err != nil {
 		return err
 	}
@@ -47,17 +48,28 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	return l.begin(ctx, stored, state, sys)
 }
 
-func slotState(s replication.SlotInfo) checkpoint.SlotState {
-	return checkpoint.SlotState{
-		Name: s.Name, Exists: s.Exists, Confirmed: s.ConfirmedFlush, Restart: s.RestartLSN,
-		WALStatus: s.WALStatus, Reason: s.InvalidationReason, Failover: s.Failover,
+// misplaced gives the reason why a start from the slot is refused, where it is, and else
+// why its stream ended at once: of a slot that is not this publisher's, that goes before
+// that it cannot be read either.
+func (l *link) misplaced(ctx context.Context, slot replication.SlotInfo, sys checkpoint.System, ended error) error {
+	stored, err := l.store.Load(ctx)
+	if err != nil || stored == nil {
+		return ended
 	}
+	history, err := facts.History(ctx, l.gen.cfg.Replication, stored, sys)
+	if err != nil {
+		return ended
+	}
+	if _, err := checkpoint.Decide(stored, facts.Slot(slot), sys, history); err != nil {
+		return err
+	}
+	return ended
 }
 
 // begin starts a generation's ledger from the stored position.
 func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoint.SlotState, sys checkpoint.System) error {
 	g := l.gen
-	history, err := l.history(ctx, stored, sys)
+	history, err := facts.History(ctx, g.cfg.Replication, stored, sys)
 	if err != nil {
 		return err
 	}
@@ -131,26 +143,4 @@ func (g *generation) left(stored *checkpoint.Row) bool {
 	held := g.row()
 	return stored != nil && stored.Holder == g.cfg.Holder && (stored.WalsenderPID == held.WalsenderPID || stored.WalsenderPID == g.claiming) &&
 		stored.Confirmed >= held.Confirmed && stored.Confirmed <= max(held.Confirmed, g.ledger.Position().EventFree)
-}
-
-// history reads the timeline history where the row is of another timeline (rule 2).
-func (l *link) history(ctx context.Context, stored *checkpoint.Row, sys checkpoint.System) ([]checkpoint.TimelineSwitch, error) {
-	if stored == nil || stored.Timeline == sys.Timeline || sys.Timeline == 1 {
-		return nil, nil
-	}
-	// The replication session streams already; history needs a session of its own.
-	s, err := replication.Connect(ctx, l.gen.cfg.Replication)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close(ctx)
-	switches, err := s.TimelineHistory(ctx, sys.Timeline)
-	if err != nil {
-		return nil, err
-	}
-	history := make([]checkpoint.TimelineSwitch, len(switches))
-	for i, sw := range switches {
-		history[i] = checkpoint.TimelineSwitch{Timeline: sw.Timeline, End: sw.Switch}
-	}
-	return history, nil
 }

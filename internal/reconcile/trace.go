@@ -1,0 +1,429 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/publisher"
+	"github.com/postrider/postrider/topic"
+)
+
+// Where is the verdict of a trace.
+type Where string
+
+// The verdicts. Those that are as they should be come first.
+const (
+	// Published: its topic has it, as it should be.
+	Published Where = "published"
+	// Waiting: the checkpoint does not cover its row yet.
+	Waiting Where = "waiting"
+	// IsParked: it waits in postrider.parked.
+	IsParked Where = "parked"
+	// IsDiscarded: somebody gave it up there.
+	IsDiscarded Where = "discarded"
+	// OnlyInTopic: its row is purged or deleted, or was never here.
+	OnlyInTopic Where = "only_in_topic"
+	// Different: its topic has it, and not as it should be.
+	Different Where = "different"
+	// Missing: it should be in its topic and is not.
+	Missing Where = "missing"
+	// Nowhere: neither table, nor parked store, nor topics have it.
+	Nowhere Where = "nowhere"
+)
+
+// AsItShould says that nobody has to act for want of the event.
+func (w Where) AsItShould() bool { return w != Different && w != Missing && w != Nowhere }
+
+// Trail is where an event is. Its fields are the contract of --json.
+type Trail struct {
+	EventID string `json:"event_id"`
+	// State is the verdict, Words the same in a sentence.
+	State Where  `json:"state"`
+	Words string `json:"words"`
+	// Row is null where no table has it.
+	Row *TracedRow `json:"row"`
+	// Stored is the confirmed position; Covered says whether it covers the row, null where
+	// nothing says, and NotProved why not.
+	Stored    *string `json:"stored_lsn"`
+	Covered   *bool   `json:"covered"`
+	NotProved string  `json:"not_proved,omitempty"`
+	// Parked has its history in the parked store.
+	Parked []parking.Info `json:"parked"`
+	// Records are those that were found, oldest first in each partition.
+	Records []TracedRecord `json:"records"`
+	// Searched says where records were looked for.
+	Searched []string `json:"searched"`
+}
+
+// TracedRow is the event as the table has it.
+type TracedRow struct {
+	Table string `json:"table"`
+	// Partition is the table's partition that holds the row.
+	Partition string `json:"table_partition"`
+	// XID is the transaction that wrote the row last.
+	XID        uint64     `json:"xid"`
+	CommitTime *time.Time `json:"commit_time"`
+	Topic      string     `json:"topic"`
+	// Refused says why the router does not take the row as it is.
+	Refused string `json:"refused,omitempty"`
+	// Rows have this event id; the first by transaction is meant.
+	Rows int `json:"rows"`
+}
+
+// TracedRecord is a record of the event.
+type TracedRecord struct {
+	Topic     string    `json:"topic"`
+	Partition int32     `json:"partition"`
+	Offset    int64     `json:"offset"`
+	Time      time.Time `json:"time"`
+	// Marks are our own headers, with their values.
+	Marks []string `json:"marks"`
+	// Differs names what is not as the row would give it now.
+	Differs []string `json:"differs"`
+}
+
+// mostRecords of an event are listed.
+const mostRecords = 50
+
+// trace is one search.
+type trace struct {
+	cfg       Config
+	topics    *topic.Reader
+	reader    *outbox.Reader
+	idHeaders []string
+	id        []byte
+	found     *outbox.Found
+	trail     *Trail
+}
+
+// Trace looks for an event by its id. more are topics to search besides the event's own.
+func Trace(ctx context.Context, cfg Config, eventID string, more []string) (*Trail, error) {
+	t := &trace{cfg: cfg, id: []byte(eventID), trail: &Trail{EventID: eventID, Parked: []parking.Info{}, Records: []TracedRecord{}, Searched: []string{}}}
+	var err error
+	if t.idHeaders, err = idHeaders(cfg.Router.Sources); err != nil {
+		return nil, err
+	}
+	if t.topics, err = topic.NewReader(cfg.Kafka); err != nil {
+		return nil, err
+	}
+	defer t.topics.Close()
+	t.reader, err = outbox.Open(ctx, outbox.Config{ConnString: cfg.ConnString, AppName: cfg.AppName, Publications: cfg.Publications, Router: cfg.Router})
+	if err != nil {
+		return nil, err
+	}
+	defer t.reader.Close(ctx)
+	// The checkpoint before the topics: what it covers is there by then.
+	for _, step := range []func(context.Context) error{t.readRow, t.readCheckpoint, t.readParked} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.search(ctx, more); err != nil {
+		return nil, err
+	}
+	t.conclude()
+	return t.trail, nil
+}
+
+func (t *trace) readRow(ctx context.Context) (err error) {
+	if t.found, err = t.reader.Find(ctx, t.trail.EventID); err != nil || t.found == nil {
+		return err
+	}
+	f := t.found
+	t.trail.Row = &TracedRow{
+		Table: f.Table, Partition: f.Partition, XID: f.XID, CommitTime: orNil(f.CommitTime), Topic: f.Message.Topic, Rows: f.Rows,
+	}
+	if f.Refusal != nil {
+		t.trail.Row.Refused = f.Refusal.Error()
+	}
+	return nil
+}
+
+func (t *trace) readCheckpoint(ctx context.Context) error {
+	store := checkpoint.NewStore(t.reader.Conn(), checkpoint.StoreConfig{Publisher: t.cfg.Publisher, Slot: t.cfg.Slot, Holder: t.cfg.Actor})
+	stored, err := store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	system, err := store.System(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := store.WALEnd(ctx)
+	if err != nil {
+		return err
+	}
+	if stored == nil {
+		t.trail.NotProved = fmt.Sprintf("publisher %q has no checkpoint: no relay has run yet", t.cfg.Publisher)
+		return nil
+	}
+	text := stored.Confirmed.String()
+	t.trail.Stored = &text
+	s, err := stored.TickedOff(system, end, nil)
+	switch {
+	case err != nil:
+		t.trail.NotProved = err.Error()
+	case t.found != nil:
+		covered := t.found.XID < s.Xmin
+		t.trail.Covered = &covered
+	}
+	return nil
+}
+
+func (t *trace) readParked(ctx context.Context) error {
+	desk := parking.NewDesk(t.reader.Conn(), t.cfg.Publisher, t.cfg.Actor)
+	list, err := desk.List(ctx, parking.Filter{
+		EventIDs: []string{t.trail.EventID},
+		States:   []parking.State{parking.Parked, parking.Retry, parking.Publishing, parking.Published, parking.Discarded},
+	}, 0)
+	if err == nil {
+		t.trail.Parked = list.Events
+	}
+	return err
+}
+
+// search looks through the event's own topic, or, where nothing says which that is,
+// through those that are known.
+func (t *trace) search(ctx context.Context, more []string) error {
+	names := slices.Clone(more)
+	if t.found != nil && t.found.Message.Topic != "" {
+		names = append([]string{t.found.Message.Topic}, names...)
+	}
+	for _, p := range t.trail.Parked {
+		if p.Topic != nil && *p.Topic != "" {
+			names = append(names, *p.Topic)
+		}
+	}
+	if t.found == nil || len(names) == 0 {
+		names = append(names, t.reader.StaticTopics()...)
+	}
+	searched := map[string]bool{}
+	for _, name := range names {
+		if searched[name] {
+			continue
+		}
+		searched[name] = true
+		if err := t.searchTopic(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// searchTopic goes from where the event is likely to where it is not, until it is found.
+func (t *trace) searchTopic(ctx context.Context, name string) error {
+	ends, err := t.topics.Ends(ctx, name)
+	if errors.Is(err, topic.ErrNoTopic) {
+		t.searched("%s: does not exist", name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	starts, err := t.topics.Starts(ctx, name)
+	if err != nil {
+		return err
+	}
+	likely, others := t.partitions(name, int32(len(ends)))
+	since, known := t.since()
+	if known {
+		from, err := t.topics.Offsets(ctx, name, since)
+		if err != nil {
+			return err
+		}
+		if done, err := t.scan(ctx, name, topic.Span{From: from, To: ends, Partitions: likely}, "since "+show(since)); done || err != nil {
+			return err
+		}
+		ends = earlier(ends, from, likely)
+	}
+	words := "from the beginning"
+	if known {
+		words = "before that"
+	}
+	if done, err := t.scan(ctx, name, topic.Span{From: starts, To: ends, Partitions: likely}, words); done || err != nil {
+		return err
+	}
+	_, err = t.scan(ctx, name, topic.Span{From: starts, To: ends, Partitions: others}, "from the beginning")
+	return err
+}
+
+// earlier ends the partitions that were read at where that began.
+func earlier(ends, from topic.Offsets, partitions []int32) topic.Offsets {
+	ends = slices.Clone(ends)
+	for _, p := range partitions {
+		ends[p] = at(from, int(p))
+	}
+	return ends
+}
+
+// partitions are the one that the event's key leads to, and the others; all are likely
+// where nothing says.
+func (t *trace) partitions(name string, count int32) (likely, others []int32) {
+	own := int32(-1)
+	if t.found != nil && t.found.Message.Topic == name {
+		switch m := &t.found.Message; {
+		case m.Partition >= 0:
+			own = m.Partition
+		case m.Key != nil && count > 0:
+			own = publisher.PartitionOf(m.Key, count)
+		}
+	}
+	for p := range count {
+		if own < 0 || p == own {
+			likely = append(likely, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return likely, others
+}
+
+// since is somewhat before the record's time, where the row tells it.
+func (t *trace) since() (time.Time, bool) {
+	if t.found == nil {
+		return time.Time{}, false
+	}
+	at := t.found.CommitTime
+	if millis := t.found.Message.TimestampMillis; millis != 0 {
+		at = time.UnixMilli(millis)
+	}
+	return at.Add(-DefaultMargin), !at.IsZero()
+}
+
+func (t *trace) searched(format string, args ...any) {
+	t.trail.Searched = append(t.trail.Searched, fmt.Sprintf(format, args...))
+}
+
+// scan looks through a span; done says that something was found.
+func (t *trace) scan(ctx context.Context, name string, span topic.Span, words string) (done bool, err error) {
+	var total, read int64
+	for _, p := range span.Partitions {
+		total += max(0, at(span.To, int(p))-at(span.From, int(p)))
+	}
+	if total == 0 {
+		return false, nil
+	}
+	before := len(t.trail.Records)
+	err = t.topics.Scan(ctx, name, span, func(rec *topic.Record) error {
+		if read++; read%progressEvery == 0 && t.cfg.Progress != nil {
+			t.cfg.Progress(Progress{Phase: "search topic " + name, Done: read, Total: total})
+		}
+		for _, header := range t.idHeaders {
+			if id, ok := rec.Header(header); ok && bytes.Equal(id, t.id) {
+				t.record(rec)
+				break
+			}
+		}
+		return nil
+	})
+	which := fmt.Sprintf("partitions %v", span.Partitions)
+	if len(span.Partitions) == 1 {
+		which = fmt.Sprintf("partition %d", span.Partitions[0])
+	}
+	t.searched("%s, %s, %s: %d records", name, which, words, read)
+	return len(t.trail.Records) > before, err
+}
+
+func (t *trace) record(rec *topic.Record) {
+	if len(t.trail.Records) == mostRecords {
+		return
+	}
+	r := TracedRecord{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Time: rec.Time.UTC(), Marks: []string{}, Differs: []string{}}
+	repaired := false
+	for _, h := range rec.Headers {
+		if isMark(h.Name) {
+			r.Marks = append(r.Marks, fmt.Sprintf("%s: %s", h.Name, h.Value))
+			repaired = repaired || h.Name == parking.RepairedHeader
+		}
+	}
+	if t.found != nil && t.found.Refusal == nil {
+		r.Differs = append(r.Differs, t.differs(rec, repaired)...)
+	}
+	t.trail.Records = append(t.trail.Records, r)
+}
+
+func (t *trace) differs(rec *topic.Record, repaired bool) (list []string) {
+	m := &t.found.Message
+	if rec.Topic != m.Topic {
+		list = append(list, "topic")
+	}
+	if !same(rec.Key, m.Key) {
+		list = append(list, "key")
+	}
+	if !repaired && !same(rec.Value, m.Value) {
+		list = append(list, "value")
+	}
+	return append(list, compareHeaders(m.Headers, rec.Headers)...)
+}
+
+// asItShould says that a record is as the row would give it.
+func (t *trace) asItShould() bool {
+	return slices.ContainsFunc(t.trail.Records, func(r TracedRecord) bool { return len(r.Differs) == 0 })
+}
+
+// conclude finds the verdict.
+func (t *trace) conclude() {
+	tr := t.trail
+	var waiting, given *parking.Info
+	for i := range tr.Parked {
+		switch p := &tr.Parked[i]; {
+		case p.State.Outstanding():
+			waiting = p
+		case p.State == parking.Discarded:
+			given = p
+		}
+	}
+	say := func(state Where, format string, args ...any) {
+		tr.State, tr.Words = state, fmt.Sprintf(format, args...)
+	}
+	switch {
+	case len(tr.Records) > 0 && t.found == nil:
+		say(OnlyInTopic, "published; no table has its row: it was purged or deleted, or is from elsewhere")
+	case len(tr.Records) > 0 && t.asItShould():
+		say(Published, "published%s", times(len(tr.Records)))
+	case len(tr.Records) > 0:
+		say(Different, "published%s, and no record is as the row would give it now", times(len(tr.Records)))
+	case waiting != nil:
+		say(IsParked, "parked as number %d, %s: %s", waiting.ID, waiting.State, waiting.Reason)
+	case given != nil:
+		say(IsDiscarded, "discarded as parked event %d", given.ID)
+	case t.found == nil:
+		say(Nowhere, "not found anywhere: no table has it, it is not parked, and no topic that was searched has it")
+	case tr.Covered == nil:
+		say(Waiting, "in the table, in no topic, and nothing says whether it was to be published: %s", tr.NotProved)
+	case !*tr.Covered:
+		say(Waiting, "in the table; the relay has not confirmed its transaction yet")
+	default:
+		say(Missing, "missing: the checkpoint covers its row, and neither its topic nor the parked store has it")
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", %d times", n)
+}
+
+// Error is the finding of a trail that is not as it should be, else nil.
+func (tr *Trail) Error() error {
+	if tr.State.AsItShould() {
+		return nil
+	}
+	e := &operr.Error{Class: operr.Findings, Op: "trace", Subject: "event " + tr.EventID, Err: errors.New(tr.Words)}
+	switch tr.State {
+	case Missing, Different:
+		e.Hint = "postrider reconcile, for whether it is the only one; postrider replay --event-id " + tr.EventID + " publishes it"
+	case Nowhere:
+		e.Hint = "check the id; name further topics with --topic; a row that was purged and a record that retention removed leave no trace"
+	}
+	return e
+}
