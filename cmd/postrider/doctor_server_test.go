@@ -119,7 +119,7 @@ func TestDoctorNamesFaultsOfTheServer(t *testing.T) {
 				writeWAL(t, p, 3)
 				p.db.Exec(t, "CHECKPOINT")
 			},
-			check: "slot", state: doctor.Failed, says: "wal_status=lost", fix: "slot",
+			check: "slot", state: doctor.Failed, says: "wal_status=lost", fix: "postrider recover",
 			also: append([]string{"max_slot_wal_keep_size", "postgres_tls"}, noSlot...),
 		}},
 		{"no slot is free", fault{
