@@ -13,7 +13,7 @@ import (
 // Decide says where a run begins, from the stored row (nil: none), the slot and the
 // server that was reached (rules 2 and 3, trap 10). history is the server's
 // timeline history; it is needed only where the row is of another timeline. The
-// error is an *operr.Error of class Slot whose hint is SQL for an operator.
+// error is an *operr.Error of class Slot whose hint names the command that heals.
 //
 // The stream itself always starts at 0/0, that is at the slot's position.
 func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (Start, error) {
@@ -40,7 +40,7 @@ func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 	case slot.Confirmed <= skip:
 		start.Why = fmt.Sprintf("the slot stands at %s; transactions up to %s are published already and skipped", slot.Confirmed, skip)
 	case start.Parted:
-		return Start{}, ahead(stored, slot, sys, skip)
+		return Start{}, ahead(stored, slot, skip)
 	case stored.Idle:
 		start.Doubtful = true
 		start.Why = fmt.Sprintf("the slot stands at %s, past the stored position %s, as a quiet outbox allows; that no event lies between has to be proved", slot.Confirmed, skip)
@@ -48,7 +48,7 @@ func Decide(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 		start.Doubtful = true
 		start.Why = fmt.Sprintf("after a promotion the failover slot stands at %s, past the stored position %s; that no event lies between has to be proved", slot.Confirmed, skip)
 	default:
-		return Start{}, ahead(stored, slot, sys, skip)
+		return Start{}, ahead(stored, slot, skip)
 	}
 	return start, nil
 }
@@ -74,6 +74,14 @@ func Continue(held Row, pos Position, slot SlotState, sys System) error {
 	return nil
 }
 
+// What heals where going on might skip events. Each is what follows "Try: ".
+const (
+	// HintGap is for a slot that exists and does not stand where it must.
+	HintGap = "postrider recover, which publishes from the table what is missing; or postrider checkpoint accept, which shows what may be missing and goes on from where the slot stands"
+	// hintAnew is for a slot from which nothing comes any more.
+	hintAnew = "postrider recover, which makes the slot anew and publishes from the table what is missing"
+)
+
 // usable: the slot is there and PostgreSQL still keeps its WAL (case C32).
 func usable(stored *Row, slot SlotState) error {
 	switch {
@@ -81,8 +89,7 @@ func usable(stored *Row, slot SlotState) error {
 		return slotError(slot.Name, errors.New("it does not exist"), "postrider setup, which creates it")
 	case !slot.Exists:
 		return slotError(slot.Name,
-			fmt.Errorf("it does not exist; events committed after %s (stored %s) may be missing from Kafka", stored.Confirmed, at(stored)),
-			recreate(stored, slot.Name, false)+" Then publish by hand what was committed before that and is missing, and start again")
+			fmt.Errorf("it does not exist; events committed after %s (stored %s) may be missing from Kafka", stored.Confirmed, at(stored)), hintAnew)
 	case slot.WALStatus == "lost":
 		reason := ""
 		if slot.Reason != "" {
@@ -93,29 +100,45 @@ func usable(stored *Row, slot SlotState) error {
 			last = max(last, stored.Confirmed)
 		}
 		return slotError(slot.Name,
-			fmt.Errorf("wal_status=lost%s: PostgreSQL has removed WAL that it needs; last confirmed %s, events committed after it may be missing from Kafka", reason, last),
-			recreate(stored, slot.Name, true)+" Then publish by hand what was committed before that and is missing, and start again")
+			fmt.Errorf("wal_status=lost%s: PostgreSQL has removed WAL that it needs; last confirmed %s, events committed after it may be missing from Kafka", reason, last), hintAnew)
 	}
 	return nil
 }
 
 // bound: the row was written for this slot of this system.
 func bound(stored *Row, slot SlotState, sys System) error {
-	switch {
-	case stored.Slot != slot.Name:
-		return slotError(slot.Name,
-			fmt.Errorf("the stored position %s of publisher %q belongs to slot %q", stored.Confirmed, stored.Publisher, stored.Slot),
-			"name that slot in the configuration, or use another publisher name; to go on with this slot from where it stands: "+accept(stored, slot, sys))
-	case stored.SystemID != sys.ID:
-		return slotError(slot.Name,
-			fmt.Errorf("the stored position %s belongs to system identifier %s, this server is %s; a position of one says nothing about the other, events before %s may be missing from Kafka", stored.Confirmed, stored.SystemID, sys.ID, slot.Confirmed),
-			"check postgres.host (or postgres.dsn); if the database was moved here, publish by hand what is missing and go on from where the slot stands: "+accept(stored, slot, sys))
-	case stored.Timeline == sys.Timeline && slot.Confirmed < stored.SlotBirth:
-		return slotError(slot.Name,
-			fmt.Errorf("it stands at %s, before %s where it was created: this is not the slot for which the position was stored", slot.Confirmed, stored.SlotBirth),
-			"to go on from where it stands: "+accept(stored, slot, sys))
+	for _, check := range []func(*Row, SlotState, System) error{boundToSlot, boundToSystem, boundToBirth} {
+		if err := check(stored, slot, sys); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func boundToSlot(stored *Row, slot SlotState, _ System) error {
+	if stored.Slot == slot.Name {
+		return nil
+	}
+	return slotError(slot.Name,
+		fmt.Errorf("the stored position %s of publisher %q belongs to slot %q", stored.Confirmed, stored.Publisher, stored.Slot),
+		"name that slot in the configuration, or use another publisher name; to go on with this slot: "+HintGap)
+}
+
+func boundToSystem(stored *Row, slot SlotState, sys System) error {
+	if stored.SystemID == sys.ID {
+		return nil
+	}
+	return slotError(slot.Name,
+		fmt.Errorf("the stored position %s belongs to system identifier %s, this server is %s; a position of one says nothing about the other, events before %s may be missing from Kafka", stored.Confirmed, stored.SystemID, sys.ID, slot.Confirmed),
+		"check postgres.host (or postgres.dsn); if the database was moved here: "+HintGap)
+}
+
+func boundToBirth(stored *Row, slot SlotState, sys System) error {
+	if stored.Timeline != sys.Timeline || slot.Confirmed >= stored.SlotBirth {
+		return nil
+	}
+	return slotError(slot.Name,
+		fmt.Errorf("it stands at %s, before %s where it was created: this is not the slot for which the position was stored", slot.Confirmed, stored.SlotBirth), HintGap)
 }
 
 // skipOn gives what may be skipped on the server's timeline. LSNs past a fork are
@@ -126,20 +149,19 @@ func skipOn(stored *Row, slot SlotState, sys System, history []TimelineSwitch) (
 	case known && stored.Timeline == sys.Timeline && stored.Confirmed > end:
 		return 0, slotError(slot.Name,
 			fmt.Errorf("the stored position %s lies past the end of this server's WAL at %s: the database is an older copy than the position, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, end),
-			"check that postgres.host (or postgres.dsn) leads to the current primary; if it does, go on from where the slot stands: "+accept(stored, slot, sys))
+			"check that postgres.host (or postgres.dsn) leads to the current primary; if it does: "+HintGap)
 	case known:
 		return min(stored.Confirmed, end), nil
 	}
 	return 0, slotError(slot.Name,
 		fmt.Errorf("the stored position %s is of timeline %d, which is no ancestor of the server's timeline %d: the server's history parted from it earlier, events may be missing from Kafka or be published that this server does not know", stored.Confirmed, stored.Timeline, sys.Timeline),
-		"check that postgres.host (or postgres.dsn) leads to the current primary; if it does, go on from where the slot stands: "+accept(stored, slot, sys))
+		"check that postgres.host (or postgres.dsn) leads to the current primary; if it does: "+HintGap)
 }
 
 // ahead: somebody moved the slot, or made it anew.
-func ahead(stored *Row, slot SlotState, sys System, skip event.LSN) error {
+func ahead(stored *Row, slot SlotState, skip event.LSN) error {
 	return slotError(slot.Name,
-		fmt.Errorf("it stands at %s, past the stored position %s (%s): it was moved or created anew by something else, transactions that ended after %s and up to %s may be missing from Kafka", slot.Confirmed, skip, at(stored), skip, slot.Confirmed),
-		"publish by hand what was committed in between, then accept the gap: "+accept(stored, slot, sys))
+		fmt.Errorf("it stands at %s, past the stored position %s (%s): it was moved or created anew by something else, transactions that ended after %s and up to %s may be missing from Kafka", slot.Confirmed, skip, at(stored), skip, slot.Confirmed), HintGap)
 }
 
 func at(stored *Row) string {
@@ -147,28 +169,6 @@ func at(stored *Row) string {
 		return "no event yet"
 	}
 	return "last event committed " + stored.CommitTime.UTC().Format("2006-01-02 15:04:05.999999Z07:00")
-}
-
-// accept is the SQL that takes the slot's position as the stored one. The snapshot
-// stays: it still tells which rows are proved to be published.
-func accept(stored *Row, slot SlotState, sys System) string {
-	return fmt.Sprintf("UPDATE postrider.checkpoint SET slot = %s, system_id = %s, timeline = %d, slot_birth_lsn = NULL, confirmed_lsn = '%s', idle = false WHERE publisher = %s;",
-		literal(slot.Name), literal(sys.ID), sys.Timeline, slot.Confirmed, literal(stored.Publisher))
-}
-
-// recreate is the SQL that makes the slot anew and takes its position as the stored
-// one. The slot comes first: what is committed later is on its stream, and only
-// what came before is left to be published by hand.
-func recreate(stored *Row, slot string, drop bool) string {
-	sql := ""
-	if drop {
-		sql = fmt.Sprintf("SELECT pg_drop_replication_slot(%s); ", literal(slot))
-	}
-	sql += fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput');", literal(slot))
-	if stored != nil {
-		sql += fmt.Sprintf(" UPDATE postrider.checkpoint SET slot_birth_lsn = NULL, idle = false, confirmed_lsn = (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = %s) WHERE publisher = %s;", literal(slot), literal(stored.Publisher))
-	}
-	return sql
 }
 
 func slotError(slot string, cause error, hint string) error {

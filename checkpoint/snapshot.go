@@ -38,6 +38,16 @@ func ParseSnapshot(text string) (Snapshot, error) {
 	return s, nil
 }
 
+// UncoveredSQL is the negation of Covered as an SQL condition on a column of type xid, so
+// that a large table need not be sent to be sifted. column is SQL, not a name to quote.
+func (s Snapshot) UncoveredSQL(column string) string {
+	low := fmt.Sprintf("%s::text::bigint", column)
+	// In [-2^31, 2^31): how far the row's 32 bits lie from those of Xmax.
+	distance := fmt.Sprintf("((%s - %d + 6442450944) %% 4294967296 - 2147483648)", low, uint32(s.Xmax))
+	full := fmt.Sprintf("(%d + %s)", s.Xmax, distance)
+	return fmt.Sprintf("(%[1]s >= %[2]d AND NOT (%[3]s >= %[2]d AND %[3]s < %[4]d))", low, firstNormalXID, full, s.Xmin)
+}
+
 // firstNormalXID: 1 and 2 mark rows that are older than every transaction.
 const firstNormalXID = 3
 

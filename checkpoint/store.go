@@ -181,14 +181,16 @@ func (s *Store) audit(ctx context.Context, tx pgx.Tx, action string, detail map[
 func (s *Store) System(ctx context.Context) (System, error) {
 	var sys System
 	err := s.inTx(ctx, "read the system identifier", func(ctx context.Context, tx pgx.Tx) error {
-		// The first eight digits of a WAL file's name are the timeline that is being
-		// written; pg_control_checkpoint would show that of the last checkpoint.
-		return tx.QueryRow(ctx, `
-			SELECT system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int
-			FROM pg_control_system()`).Scan(&sys.ID, &sys.Timeline)
+		return tx.QueryRow(ctx, `SELECT `+systemSQL).Scan(&sys.ID, &sys.Timeline)
 	})
 	return sys, err
 }
+
+// systemSQL gives the system identifier and the timeline that is being written: the
+// first eight digits of a WAL file's name. pg_control_checkpoint would show that of the
+// last checkpoint.
+const systemSQL = `(SELECT system_identifier::text FROM pg_control_system()),
+	('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int`
 
 // WALEnd is the server's WAL insert position, for SlotState: asked after Load, since a
 // relay that is just ending may still write the row.

@@ -26,13 +26,22 @@ type WaitConfig struct {
 	Timeout time.Duration
 	// Interval is the time between two looks; 0: 200 ms.
 	Interval time.Duration
+	// Empty, if set, says whether no event lies between what is published and the target:
+	// where the last WAL holds none, a relay takes some seconds to know it. It is asked now
+	// and then; while it fails the wait goes on.
+	Empty func(ctx context.Context, until event.LSN) (bool, error)
 }
+
+// emptyAfter is when Empty is asked first; each next pause is twice as long.
+const emptyAfter = 300 * time.Millisecond
 
 // WaitResult is what was seen last. The JSON fields are a documented contract.
 type WaitResult struct {
 	Target    string `json:"target_lsn"`
 	Reached   bool   `json:"reached"`
 	Confirmed string `json:"confirmed_lsn"`
+	// NoEvents says that it is reached because no event lies between Confirmed and Target.
+	NoEvents bool `json:"no_events_between"`
 	// Streaming says whether a relay was connected to the slot.
 	Streaming     bool    `json:"streaming"`
 	WaitedSeconds float64 `json:"waited_seconds"`
@@ -44,7 +53,7 @@ type WaitResult struct {
 // wraps ErrWaitTimeout when the time ran out; the result is filled in all the same.
 func Wait(ctx context.Context, conn *pgx.Conn, cfg WaitConfig) (WaitResult, error) {
 	begin := time.Now()
-	w := waiter{conn: conn, cfg: cfg}
+	w := waiter{conn: conn, cfg: cfg, ask: begin.Add(emptyAfter), pause: emptyAfter}
 	err := w.target(ctx)
 	if err == nil {
 		if cfg.Timeout > 0 {
@@ -63,6 +72,9 @@ type waiter struct {
 	cfg    WaitConfig
 	until  event.LSN
 	result WaitResult
+	// ask is when Empty is due, pause how long after that it is again.
+	ask   time.Time
+	pause time.Duration
 }
 
 // target settles the position and refuses one that lies in the future: nothing says
@@ -102,6 +114,9 @@ func (w *waiter) poll(ctx context.Context) error {
 		if done, err := w.look(ctx); done || err != nil {
 			return err
 		}
+		if w.empty(ctx) {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return w.failed(ctx, ctx.Err())
@@ -132,6 +147,19 @@ func (w *waiter) look(ctx context.Context) (done bool, err error) {
 		return true, nil
 	}
 	return false, usable(nil, SlotState{Name: w.cfg.Slot, Exists: slot != nil, WALStatus: orEmpty(walStatus), Confirmed: confirmed})
+}
+
+// empty asks whether there is nothing to wait for.
+func (w *waiter) empty(ctx context.Context) bool {
+	if w.cfg.Empty == nil || time.Now().Before(w.ask) {
+		return false
+	}
+	empty, err := w.cfg.Empty(ctx, w.until)
+	w.pause *= 2
+	w.ask = time.Now().Add(w.pause)
+	w.result.NoEvents = empty && err == nil
+	w.result.Reached = w.result.NoEvents
+	return w.result.Reached
 }
 
 // durable is the position up to which everything is published for good. A slot past

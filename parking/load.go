@@ -32,12 +32,27 @@ func (s *Store) Load(ctx context.Context, from event.LSN) (Loaded, error) {
 		if err := s.adopt(ctx, tx); err != nil {
 			return err
 		}
-		if err := s.loadUnits(ctx, tx, &l); err != nil {
-			return err
-		}
-		return s.loadKnown(ctx, tx, from, &l)
+		return l.read(ctx, tx, s.cfg.Publisher, s.cfg.SystemID, from)
 	})
 	return l, err
+}
+
+// Standing is what Load of a relay would find on a system, for commands that look ahead
+// of one: it changes nothing.
+func (d *Desk) Standing(ctx context.Context, systemID string, from event.LSN) (Loaded, error) {
+	var l Loaded
+	err := d.tx(ctx, "read parked events", func(ctx context.Context, tx pgx.Tx) error {
+		l = Loaded{}
+		return l.read(ctx, tx, d.publisher, systemID, from)
+	})
+	return l, err
+}
+
+func (l *Loaded) read(ctx context.Context, tx pgx.Tx, publisher, systemID string, from event.LSN) error {
+	if err := l.readUnits(ctx, tx, publisher); err != nil {
+		return err
+	}
+	return l.readKnown(ctx, tx, publisher, systemID, from)
 }
 
 func (s *Store) takeBack(ctx context.Context, tx pgx.Tx) error {
@@ -72,12 +87,12 @@ func (s *Store) adopt(ctx context.Context, tx pgx.Tx) error {
 	return s.audit(ctx, tx, "parked.adopt", map[string]any{"events": tag.RowsAffected(), "system_id": s.cfg.SystemID})
 }
 
-func (s *Store) loadUnits(ctx context.Context, tx pgx.Tx, l *Loaded) error {
+func (l *Loaded) readUnits(ctx context.Context, tx pgx.Tx, publisher string) error {
 	rows, err := tx.Query(ctx, `
 		SELECT DISTINCT ON (unit) unit, commit_lsn::text, event_index, count(*) OVER (PARTITION BY unit), state = 'retry' OR reason = 'held'
 		FROM postrider.parked
 		WHERE publisher = $1 AND state IN ('parked', 'retry', 'publishing') AND unit IS NOT NULL
-		ORDER BY unit, commit_lsn, event_index`, s.cfg.Publisher)
+		ORDER BY unit, commit_lsn, event_index`, publisher)
 	if err != nil {
 		return err
 	}
@@ -104,13 +119,13 @@ func (s *Store) loadUnits(ctx context.Context, tx pgx.Tx, l *Loaded) error {
 		return err
 	}
 	return tx.QueryRow(ctx, `SELECT count(*) FROM postrider.parked
-		WHERE publisher = $1 AND state IN ('parked', 'retry', 'publishing') AND unit IS NULL`, s.cfg.Publisher).Scan(&l.Singles)
+		WHERE publisher = $1 AND state IN ('parked', 'retry', 'publishing') AND unit IS NULL`, publisher).Scan(&l.Singles)
 }
 
-func (s *Store) loadKnown(ctx context.Context, tx pgx.Tx, from event.LSN, l *Loaded) error {
+func (l *Loaded) readKnown(ctx context.Context, tx pgx.Tx, publisher, systemID string, from event.LSN) error {
 	rows, err := tx.Query(ctx, `SELECT commit_lsn::text, event_index FROM postrider.parked
 		WHERE publisher = $1 AND system_id = $2 AND commit_lsn >= $3::text::pg_lsn ORDER BY commit_lsn, event_index`,
-		s.cfg.Publisher, s.cfg.SystemID, from.String())
+		publisher, systemID, from.String())
 	if err != nil {
 		return err
 	}
@@ -130,15 +145,26 @@ func (s *Store) loadKnown(ctx context.Context, tx pgx.Tx, from event.LSN, l *Loa
 // as settled (rule 4).
 func (s *Store) EventIDs(ctx context.Context, seen func(id []byte)) error {
 	return s.tx(ctx, "read the ids of parked events", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT event_id FROM postrider.parked WHERE publisher = $1 AND event_id IS NOT NULL`, s.cfg.Publisher)
-		if err != nil {
-			return err
-		}
-		var id string
-		_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-			seen([]byte(id))
-			return nil
-		})
-		return err
+		return eachEventID(ctx, tx, s.cfg.Publisher, seen)
 	})
+}
+
+// EventIDs is Store.EventIDs for commands.
+func (d *Desk) EventIDs(ctx context.Context, seen func(id []byte)) error {
+	return d.tx(ctx, "read the ids of parked events", func(ctx context.Context, tx pgx.Tx) error {
+		return eachEventID(ctx, tx, d.publisher, seen)
+	})
+}
+
+func eachEventID(ctx context.Context, tx pgx.Tx, publisher string, seen func(id []byte)) error {
+	rows, err := tx.Query(ctx, `SELECT event_id FROM postrider.parked WHERE publisher = $1 AND event_id IS NOT NULL`, publisher)
+	if err != nil {
+		return err
+	}
+	var id string
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		seen([]byte(id))
+		return nil
+	})
+	return err
 }

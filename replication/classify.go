@@ -83,7 +83,7 @@ func judge(err error) verdict {
 const (
 	hintPublication = "create the publication before the slot (postrider setup); where rows were written while it was missing, make a new slot and recover them from the table"
 	hintLogin       = "check user, password and pg_hba.conf; logical replication matches the database's own name there, and the role needs REPLICATION"
-	hintSlotLost    = "drop the slot and make a new one with `postrider setup`; before that, compare the outbox rows since the last confirmed LSN with the topics: they may be missing there"
+	hintSlotLost    = "postrider recover, which makes the slot anew and publishes from the table what is missing"
 )
 
 // judgePG goes by SQLSTATE, whose meaning does not depend on the server's language.

@@ -9,7 +9,7 @@ import (
 // Hints of the start checks that the classification shares.
 const (
 	hintWALLevel    = "ALTER SYSTEM SET wal_level = 'logical' (or wal_level = logical in postgresql.conf), then restart PostgreSQL"
-	hintSlotMissing = "create it with `postrider setup`; where it existed before, rows since the last confirmed LSN may be missing in the topics: compare them with the table"
+	hintSlotMissing = "postrider setup, which creates it; where it existed before, postrider recover, which also publishes from the table what is missing"
 )
 
 func errOldServer(version int) *operr.Error {

@@ -151,11 +151,7 @@ func (s *Session) settle(ctx context.Context) {
 // pluginArgs are pgoutput's options. Protocol 1 and text format: committed
 // transactions only, in commit order. Streaming and messages are off.
 func pluginArgs(publications []string) []string {
-	quoted := make([]string, len(publications))
-	for i, p := range publications {
-		quoted[i] = quoteIdent(p)
-	}
-	return []string{"proto_version '1'", "publication_names " + quoteLiteral(strings.Join(quoted, ","))}
+	return []string{"proto_version '1'", "publication_names " + quoteLiteral(publicationNames(publications))}
 }
 
 // quoteIdent quotes a name as SQL and the replication grammar want it.

@@ -13,8 +13,12 @@ import (
 )
 
 func newCheckpointCommand(a *app) *cobra.Command {
-	cmd := group(&cobra.Command{Use: "checkpoint", Short: "Show the position, or wait for it"})
-	cmd.AddCommand(newCheckpointShowCommand(a), newCheckpointWaitCommand(a))
+	cmd := group(&cobra.Command{Use: "checkpoint", Short: "Show the position, wait for it, prove it, move it"})
+	cmd.AddCommand(
+		newCheckpointShowCommand(a), newCheckpointListCommand(a), newCheckpointPeekCommand(a), newCheckpointWaitCommand(a),
+		newCheckpointVerifyCommand(a), newCheckpointHistoryCommand(a), newCheckpointAdvanceCommand(a), newCheckpointAcceptCommand(a),
+		newCheckpointDropCommand(a),
+	)
 	return cmd
 }
 

@@ -7,11 +7,12 @@ import (
 	"io"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/peek"
+	"github.com/postrider/postrider/internal/verify"
 )
 
 // defaultWait is the timeout of `checkpoint wait`: long for a relay that keeps
@@ -37,8 +38,8 @@ func newCheckpointWaitCommand(a *app) *cobra.Command {
 		Short: "Wait until a position is published and stored",
 		Long: "Returns 0 when every event of the transactions that ended at or before the position is acknowledged by Kafka\n" +
 			"and the position is stored; 5 when the timeout passes first. With --now it is a gate for scripts: all that was\n" +
-			"committed before is published. Where the last WAL holds no event, this takes up to ten seconds: that long it takes\n" +
-			"until it is known to hold none.",
+			"committed before is published. Where the last WAL holds no event, a temporary copy of the slot tells; without a free\n" +
+			"replication slot that takes up to ten seconds, until the relay knows.",
 		Example: "  postrider checkpoint wait --now --timeout 30s\n  postrider checkpoint wait --lsn 16/B374D848",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,13 +82,9 @@ func (o *checkpointWaitOptions) Validate(lsnGiven bool) error {
 }
 
 func (o *checkpointWaitOptions) run(ctx context.Context) error {
-	cfg, err := o.load()
-	if err != nil {
-		return err
-	}
-	return withSQL(ctx, cfg, "checkpoint wait", func(conn *pgx.Conn) error {
-		result, err := checkpoint.Wait(ctx, conn, checkpoint.WaitConfig{
-			Publisher: cfg.Publisher.Name, Slot: cfg.Postgres.Slot, Target: o.target, Timeout: o.timeout,
+	return o.withPosition(ctx, "wait", func(ctx context.Context, p *position) error {
+		result, err := checkpoint.Wait(ctx, p.conn, checkpoint.WaitConfig{
+			Publisher: p.cfg.Publisher.Name, Slot: p.cfg.Postgres.Slot, Target: o.target, Timeout: o.timeout, Empty: p.empty,
 		})
 		if o.json {
 			return errors.Join(err, writeJSON(o.out, result))
@@ -96,7 +93,34 @@ func (o *checkpointWaitOptions) run(ctx context.Context) error {
 			return err
 		}
 		waited := time.Duration(result.WaitedSeconds * float64(time.Second)).Round(time.Millisecond)
+		if result.NoEvents {
+			_, err = fmt.Fprintf(o.out, "%s is published: confirmed up to %s after %s, and no event lies between\n", result.Target, result.Confirmed, waited)
+			return err
+		}
 		_, err = fmt.Fprintf(o.out, "%s is published: confirmed up to %s after %s\n", result.Target, result.Confirmed, waited)
 		return err
 	})
+}
+
+// empty says that nothing is to be waited for. A slot past the row counts while a relay
+// holds it: it has looked itself.
+func (p *position) empty(ctx context.Context, until event.LSN) (bool, error) {
+	standing, err := verify.Look(ctx, p.desk, p.peek.Replication)
+	if err != nil || standing.Refusal != nil || standing.State.Row == nil {
+		return false, err
+	}
+	from := standing.Start.Skip
+	if standing.Start.Doubtful {
+		if standing.State.Holder == nil {
+			return false, nil
+		}
+		from = standing.State.Slot.Confirmed
+	}
+	if from >= until {
+		return false, nil // the next look sees it
+	}
+	if err := p.desk.AwaitFlush(ctx, until); err != nil {
+		return false, err
+	}
+	return peek.Empty(ctx, p.conn, p.peek, standing.State.Row, from, until)
 }

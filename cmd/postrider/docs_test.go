@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -14,10 +15,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/demo"
 	"github.com/postrider/postrider/internal/doctor"
+	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/internal/reconcile"
 	"github.com/postrider/postrider/internal/sizing"
+	"github.com/postrider/postrider/internal/verify"
 	"github.com/postrider/postrider/parking"
 )
 
@@ -93,29 +97,39 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 
 // jsonDocuments are what --json prints. config show prints the configuration's own keys.
 var jsonDocuments = map[string]any{
-	"postrider bench":           sizing.Result{},
-	"postrider checkpoint show": checkpoint.Status{},
-	"postrider checkpoint wait": checkpoint.WaitResult{},
-	"postrider config check":    configCheckResult{},
-	"postrider demo":            demo.Result{},
-	"postrider parked assign":   selected{},
-	"postrider parked discard":  selected{},
-	"postrider parked erase":    selected{},
-	"postrider parked list":     parking.Listing{},
-	"postrider parked retry":    retried{},
-	"postrider parked show":     parking.Detail{},
-	"postrider doctor":          []doctor.Finding{},
-	"postrider reconcile":       reconciled{},
-	"postrider setup":           setupResult{},
-	"postrider trace":           reconcile.Trail{},
-	"postrider version":         versionInfo{},
+	"postrider bench":              sizing.Result{},
+	"postrider checkpoint accept":  acceptResult{},
+	"postrider checkpoint advance": advanceResult{},
+	"postrider checkpoint drop":    dropResult{},
+	"postrider checkpoint history": checkpoint.Entry{},
+	"postrider checkpoint list":    checkpoint.Listing{},
+	"postrider checkpoint peek":    peek.Report{},
+	"postrider checkpoint show":    checkpoint.Status{},
+	"postrider checkpoint verify":  verify.Report{},
+	"postrider checkpoint wait":    checkpoint.WaitResult{},
+	"postrider config check":       configCheckResult{},
+	"postrider demo":               demo.Result{},
+	"postrider doctor":             []doctor.Finding{},
+	"postrider parked assign":      selected{},
+	"postrider parked discard":     selected{},
+	"postrider parked erase":       selected{},
+	"postrider parked list":        parking.Listing{},
+	"postrider parked retry":       retried{},
+	"postrider parked show":        parking.Detail{},
+	"postrider reconcile":          reconciled{},
+	"postrider setup":              setupResult{},
+	"postrider trace":              reconcile.Trail{},
+	"postrider version":            versionInfo{},
 }
 
 // describeJSON has a column for the meaning where the fields bring one, in a doc tag.
 func describeJSON(b *strings.Builder, t reflect.Type) {
 	what := "one object"
-	if t.Kind() == reflect.Slice {
+	switch {
+	case t.Kind() == reflect.Slice:
 		what, t = "a list of objects", t.Elem()
+	case t == reflect.TypeFor[checkpoint.Entry]():
+		what = "one object a line"
 	}
 	fmt.Fprintf(b, "\n`--json` prints %s:\n\n", what)
 	if _, ok := t.Field(0).Tag.Lookup("doc"); ok {
@@ -148,14 +162,31 @@ func describeFields(b *strings.Builder, prefix string, t reflect.Type) {
 			meaning = " " + doc + " |"
 		}
 		fmt.Fprintf(b, "| `%s%s` | %s%s |%s\n", prefix, name, jsonType(kind), nullable, meaning)
-		if kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct {
+		switch {
+		case kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct:
 			describeFields(b, prefix+name+"[].", kind.Elem())
+		case jsonType(kind) == "object" && !isDocument(kind):
+			describeFields(b, prefix+name+".", kind)
 		}
 	}
 }
 
+// isDocument says that another command prints t, whose fields are told there.
+func isDocument(t reflect.Type) bool {
+	for _, document := range jsonDocuments {
+		if reflect.TypeOf(document) == t {
+			return true
+		}
+	}
+	return false
+}
+
 func jsonType(t reflect.Type) string {
 	switch {
+	case t == reflect.TypeFor[event.LSN]():
+		return "text"
+	case t == reflect.TypeFor[json.RawMessage]():
+		return "object, by action"
 	case t == reflect.TypeFor[time.Time]():
 		return "time (RFC 3339)"
 	case t.Kind() == reflect.String:
@@ -168,6 +199,8 @@ func jsonType(t reflect.Type) string {
 		return "list"
 	case t.Kind() == reflect.Map:
 		return "numbers by name"
+	case t.Kind() == reflect.Struct:
+		return "object"
 	default:
 		return "number"
 	}

@@ -65,8 +65,10 @@ func TestLSNJunk(t *testing.T) {
 		"0/16B3748xyz", "1/FFFFFFFFF", " 0/1", "0/1 ", "FFFFFFFF1/0", "0x0/1", "16B3748", "/1", "0/", "-1/1", "0/1/2", "0/１", "now ",
 	}
 	for _, lsn := range junk {
-		for _, command := range [][]string{{"checkpoint", "wait", "--lsn", lsn}, {"run", "--until-lsn", lsn}} {
-			t.Run(command[0]+" "+lsn, func(t *testing.T) {
+		for _, command := range [][]string{
+			{"checkpoint", "wait", "--lsn", lsn}, {"checkpoint", "advance", "--lsn", lsn, "--yes", "--reason", "a test"}, {"run", "--until-lsn", lsn},
+		} {
+			t.Run(strings.Join(command[:2], " ")+" "+lsn, func(t *testing.T) {
 				t.Parallel()
 				runBinary(t, nil, command...).expect(t, operr.Config.ExitCode(), `"`+lsn+`" is not an LSN`)
 			})

@@ -31,6 +31,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newDoctorCommand(a),
 		newBenchCommand(a),
 		newDemoCommand(a),
+		newBackfillCommand(a),
 		newCheckpointCommand(a),
 		newParkedCommand(a),
 		newReconcileCommand(a),

@@ -60,6 +60,8 @@ type Config struct {
 	// Withheld are the units that they hold back.
 	Refused  int64
 	Withheld []Unit
+	// PassRefusedKeys withholds nothing: the order of a key of which an event was refused is broken.
+	PassRefusedKeys bool
 	// MaxHeld ends the run where more keys are held back: something is wrong with all of them. Default 1000.
 	MaxHeld int
 
@@ -285,7 +287,7 @@ func (r *run) refused(f *publisher.Refused) publisher.Disposal {
 
 // refuse notes a refused event and says whether its key is held from now on.
 func (r *run) refuse(n int64, unit *Unit, outcome string) (holds bool) {
-	if unit != nil {
+	if unit != nil && !r.cfg.PassRefusedKeys {
 		holds = true
 		if r.held.add(n, *unit) > r.cfg.MaxHeld {
 			r.stop(&operr.Error{

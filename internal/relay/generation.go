@@ -37,7 +37,7 @@ type generation struct {
 	publications replication.Publications
 	// doubt is set while a doubtful start is not yet proved (rule 4).
 	doubt *doubt
-	// leaves are the partitions of sources that were ever seen, by OID (rootFinder).
+	// leaves are the partitions of sources that were ever seen, by OID (roots.Finder).
 	leaves map[uint32]replication.Table
 	// misfit is set where a mapping does not fit its table as it is now.
 	misfit *misfit

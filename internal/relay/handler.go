@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/roots"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -24,7 +25,7 @@ type handler struct {
 	// ctx ends when the link is given up: it releases an Append that waits for room.
 	ctx context.Context
 	// roots finds the source behind a leaf of a partitioned table.
-	roots *rootFinder
+	roots *roots.Finder
 	msg   event.Message
 }
 
@@ -42,7 +43,7 @@ func (h *handler) DefineType(oid uint32, schema, name string) {
 // Relation binds the mapping to the table as it is described now. A mapping that no
 // longer fits is not an error of the stream: the first row of the table is refused.
 func (h *handler) Relation(rel *event.Relation) error {
-	schema, table, err := h.roots.sourceOf(h.ctx, rel)
+	schema, table, err := h.roots.SourceOf(h.ctx, rel)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (h *handler) RowTooLarge(refusal *event.Refusal, rel *event.Relation) error
 	if !h.gate.Insert(refusal.Position.Index) {
 		return nil
 	}
-	if _, _, ok := h.roots.source(rel); !ok {
+	if _, _, ok := h.roots.Source(rel); !ok {
 		h.gen.ledger.Pass()
 		return nil
 	}

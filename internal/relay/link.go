@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/internal/roots"
 	"github.com/postrider/postrider/parking"
 	"github.com/postrider/postrider/replication"
 )
@@ -32,7 +33,7 @@ type link struct {
 	keeper  *keeper
 	retrier *retrier
 	parking *parkSession
-	roots   *rootFinder
+	roots   *roots.Finder
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -91,8 +92,9 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if err := l.findPosition(ctx, sys); err != nil {
 		return nil, err
 	}
-	l.roots = newRootFinder(g.cfg.tables(), g.publications, linkCatalog{l}, g.leaves)
-	if err := l.inTime(ctx, l.roots.learn); err != nil {
+	catalog := roots.Session{Do: l.sql.do, Failed: sqlError, Publications: g.cfg.Replication.Publications}
+	l.roots = roots.New(g.cfg.tables(), g.publications, catalog, g.leaves)
+	if err := l.inTime(ctx, l.roots.Learn); err != nil {
 		return nil, err
 	}
 	if l.watch, err = replication.ConnectSQL(ctx, g.cfg.Replication.ConnString, "postrider "+g.cfg.Publisher+" (shutdown watch)"); err != nil {

@@ -51,33 +51,9 @@ func (p *parkState) seen(at event.Position) bool {
 	return false
 }
 
-// fate is what the policy makes of a refused event.
-type fate int
-
-const (
-	fateHalt fate = iota
-	fateSingle
-	fateUnit
-)
-
-// fateOf applies a route's policy. Where an event has an order that nobody can tell,
-// parking it would let later ones of its key pass unnoticed: under park_aggregate that
-// halts.
-func fateOf(r *event.Refusal, key []byte) fate {
-	switch {
-	case r.Policy == event.Halt:
-		return fateHalt
-	case r.Policy == event.ParkEvent, r.Order == event.OrderNone:
-		return fateSingle
-	case r.Order == event.OrderUnknown || key == nil:
-		return fateHalt
-	}
-	return fateUnit
-}
-
 // count takes a refused event into the accounts, before anything behind it can pass.
-func (p *parkState) count(f fate, e *parking.Event) parking.Verdict {
-	if f == fateSingle {
+func (p *parkState) count(f parking.Fate, e *parking.Event) parking.Verdict {
+	if f == parking.FateSingle {
 		return p.held.Single()
 	}
 	u := parking.UnitOf(e.Message.Topic, e.Message.Key)
@@ -109,11 +85,11 @@ func (g *generation) parkRefused(r *publisher.Refused) publisher.Disposal {
 		return g.park.retries.refused(r)
 	}
 	e := &parking.Event{Message: r.Message, Reason: r.Refusal.Reason, Error: r.Refusal.Detail, Attempts: 1}
-	f := fateOf(r.Refusal, r.Message.Key)
+	f := parking.FateOf(r.Refusal, r.Message.Key)
 	if r.Refusal.Reason == event.ReasonHeld {
-		f, e.Attempts = fateUnit, 0
+		f, e.Attempts = parking.FateUnit, 0
 	}
-	if f == fateHalt {
+	if f == parking.FateHalt {
 		g.halt(r.Refusal)
 		return publisher.Stop
 	}
@@ -129,7 +105,7 @@ func (g *generation) parkRefused(r *publisher.Refused) publisher.Disposal {
 		g.park.uncount(e)
 		return publisher.Stop
 	}
-	if f == fateUnit {
+	if f == parking.FateUnit {
 		return publisher.TakenWithKey
 	}
 	return publisher.Taken
@@ -182,8 +158,8 @@ func (g *generation) resolveParked(items []parkItem) {
 // parkRow parks a row that the router refused. done says that the event was dealt
 // with; else the pipeline is to halt at the refusal that comes back.
 func (h *handler) parkRow(row *event.Row, refusal *event.Refusal) (halt *event.Refusal, err error) {
-	f := fateOf(refusal, h.msg.Key)
-	if f == fateHalt {
+	f := parking.FateOf(refusal, h.msg.Key)
+	if f == parking.FateHalt {
 		return refusal, nil
 	}
 	e := &parking.Event{
@@ -205,7 +181,7 @@ func (h *handler) parkRow(row *event.Row, refusal *event.Refusal) (halt *event.R
 // keepRow copies a row with all that is needed to route it again.
 func (h *handler) keepRow(row *event.Row) *parking.Row {
 	kept := parking.CopyRow(row)
-	kept.AsSchema, kept.AsTable, _ = h.roots.source(row.Relation)
+	kept.AsSchema, kept.AsTable, _ = h.roots.Source(row.Relation)
 	for _, c := range kept.Columns {
 		if t, ok := h.gen.router.TypeName(c.Type); ok {
 			kept.Types[c.Type] = parking.Type{Schema: t.Schema, Name: t.Name}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/facts"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -37,7 +38,7 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	if err != nil {
 		return err
 	}
-	state := slotState(slot)
+	state := facts.Slot(slot)
 	if state.WALEnd, err = l.store.WALEnd(ctx); err != nil {
 		return err
 	}
@@ -47,17 +48,10 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	return l.begin(ctx, stored, state, sys)
 }
 
-func slotState(s replication.SlotInfo) checkpoint.SlotState {
-	return checkpoint.SlotState{
-		Name: s.Name, Exists: s.Exists, Confirmed: s.ConfirmedFlush, Restart: s.RestartLSN,
-		WALStatus: s.WALStatus, Reason: s.InvalidationReason, Failover: s.Failover,
-	}
-}
-
 // begin starts a generation's ledger from the stored position.
 func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoint.SlotState, sys checkpoint.System) error {
 	g := l.gen
-	history, err := l.history(ctx, stored, sys)
+	history, err := facts.History(ctx, g.cfg.Replication, stored, sys)
 	if err != nil {
 		return err
 	}
@@ -131,26 +125,4 @@ func (g *generation) left(stored *checkpoint.Row) bool {
 	held := g.row()
 	return stored != nil && stored.Holder == g.cfg.Holder && (stored.WalsenderPID == held.WalsenderPID || stored.WalsenderPID == g.claiming) &&
 		stored.Confirmed >= held.Confirmed && stored.Confirmed <= max(held.Confirmed, g.ledger.Position().EventFree)
-}
-
-// history reads the timeline history where the row is of another timeline (rule 2).
-func (l *link) history(ctx context.Context, stored *checkpoint.Row, sys checkpoint.System) ([]checkpoint.TimelineSwitch, error) {
-	if stored == nil || stored.Timeline == sys.Timeline || sys.Timeline == 1 {
-		return nil, nil
-	}
-	// The replication session streams already; history needs a session of its own.
-	s, err := replication.Connect(ctx, l.gen.cfg.Replication)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close(ctx)
-	switches, err := s.TimelineHistory(ctx, sys.Timeline)
-	if err != nil {
-		return nil, err
-	}
-	history := make([]checkpoint.TimelineSwitch, len(switches))
-	for i, sw := range switches {
-		history[i] = checkpoint.TimelineSwitch{Timeline: sw.Timeline, End: sw.Switch}
-	}
-	return history, nil
 }

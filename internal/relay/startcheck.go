@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/facts"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/replication"
 )
@@ -35,7 +36,7 @@ func (l *link) check(ctx context.Context) error {
 }
 
 // withPosition words the problem of a slot that is missing or lost by what is stored:
-// since when events may be missing, and the SQL that goes on from there (case C32, trap 10).
+// since when events may be missing, and the command that goes on from there (case C32, trap 10).
 func (l *link) withPosition(ctx context.Context, problems []*operr.Error) []*operr.Error {
 	slot, err := replication.ReadSlot(ctx, l.sql.conn, l.gen.cfg.Replication.Slot)
 	if err != nil || slot.Exists && !slot.Lost() {
@@ -45,7 +46,7 @@ func (l *link) withPosition(ctx context.Context, problems []*operr.Error) []*ope
 	if err != nil {
 		return problems
 	}
-	_, err = checkpoint.Decide(stored, slotState(slot), checkpoint.System{}, nil)
+	_, err = checkpoint.Decide(stored, facts.Slot(slot), checkpoint.System{}, nil)
 	var worded *operr.Error
 	if !errors.As(err, &worded) {
 		return problems

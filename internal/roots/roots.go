@@ -1,4 +1,6 @@
-package relay
+// Package roots tells which source a relation of the stream belongs to: the relay and
+// the commands that look ahead of it must give the same answer.
+package roots
 
 import (
 	"context"
@@ -13,13 +15,14 @@ import (
 	"github.com/postrider/postrider/replication"
 )
 
-// rootFinder tells which source a relation of the stream belongs to. A table that
-// is published without publish_via_partition_root sends the rows of its leaves
-// under the leaves' own names. It is for the stream's goroutine.
-type rootFinder struct {
+// Finder tells which source a relation of the stream belongs to. A table that is
+// published without publish_via_partition_root sends the rows of its leaves under the
+// leaves' own names. It is for the stream's goroutine. Errors are those of the Catalog,
+// with what was being looked for, or an *operr.Error.
+type Finder struct {
 	sources map[replication.Table]bool
-	catalog catalog
-	// known remembers leaves by OID, and outlives links: what was a leaf while the relay
+	catalog Catalog
+	// known remembers leaves by OID, and outlives the Finder: what was a leaf while the relay
 	// ran is still one for the rows that were written before it was detached.
 	known map[uint32]replication.Table
 	// sharesStream says that tables which are no source may be published, too: all are.
@@ -28,20 +31,23 @@ type rootFinder struct {
 	leaves bool
 }
 
-// catalog asks the server. An answer holds for the moment, not for when a row was written.
-type catalog interface {
-	// ancestors gives rel's name now and the tables that it is a partition or child of,
+// Catalog asks the server. An answer holds for the moment, not for when a row was
+// written. Errors are *operr.Error.
+type Catalog interface {
+	// Ancestors gives rel's name now and the tables that it is a partition or child of,
 	// nearest first.
-	ancestors(ctx context.Context, rel *event.Relation) ([]replication.Table, error)
-	// published says whether the publications list the table.
-	published(ctx context.Context, table replication.Table) (bool, error)
-	// descendants gives the partitions and children of the tables by OID, with the
+	Ancestors(ctx context.Context, rel *event.Relation) ([]replication.Table, error)
+	// Published says whether the publications list the table.
+	Published(ctx context.Context, table replication.Table) (bool, error)
+	// Descendants gives the partitions and children of the tables by OID, with the
 	// nearest of the tables above each.
-	descendants(ctx context.Context, tables []replication.Table) (map[uint32]replication.Table, error)
+	Descendants(ctx context.Context, tables []replication.Table) (map[uint32]replication.Table, error)
 }
 
-func newRootFinder(tables []replication.Table, pubs replication.Publications, c catalog, known map[uint32]replication.Table) *rootFinder {
-	f := &rootFinder{sources: make(map[replication.Table]bool), catalog: c, known: known}
+// New makes a Finder for the source tables and the publications that are read. known is
+// kept and added to: a caller with several Finders, one after the other, passes the same.
+func New(tables []replication.Table, pubs replication.Publications, c Catalog, known map[uint32]replication.Table) *Finder {
+	f := &Finder{sources: make(map[replication.Table]bool), catalog: c, known: known}
 	for _, t := range tables {
 		f.sources[t] = true
 	}
@@ -52,30 +58,30 @@ func newRootFinder(tables []replication.Table, pubs replication.Publications, c 
 	return f
 }
 
-// learn notes the leaves that there are now.
-func (f *rootFinder) learn(ctx context.Context) error {
-	found, err := f.catalog.descendants(ctx, slices.Collect(maps.Keys(f.sources)))
+// Learn notes the leaves that there are now.
+func (f *Finder) Learn(ctx context.Context) error {
+	found, err := f.catalog.Descendants(ctx, slices.Collect(maps.Keys(f.sources)))
 	if err != nil {
-		return sqlError("look for", "partitions", err)
+		return err
 	}
 	maps.Copy(f.known, found)
 	return nil
 }
 
-// sourceOf gives the name under which rel is to be bound: its own, or that of the
+// SourceOf gives the name under which rel is to be bound: its own, or that of the
 // source that it is a leaf of, or that it is called now: rows from before a table was
 // renamed come under its old name. A table that was a leaf when its rows were written
 // and is none any more (detached or dropped since, while no relay ran) cannot be told
 // from somebody else's table; where that is possible it is an error, since passing it
 // over could lose events.
-func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema, table string, err error) {
+func (f *Finder) SourceOf(ctx context.Context, rel *event.Relation) (schema, table string, err error) {
 	own := replication.Table{Schema: rel.Namespace, Name: rel.Name}
 	if f.sources[own] {
 		return own.Schema, own.Name, nil
 	}
-	ancestors, err := f.catalog.ancestors(ctx, rel)
+	ancestors, err := f.catalog.Ancestors(ctx, rel)
 	if err != nil {
-		return "", "", sqlError("find the partition root of", "table "+rel.String(), err)
+		return "", "", err
 	}
 	for _, a := range ancestors {
 		if f.sources[a] {
@@ -89,9 +95,9 @@ func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema,
 	if !f.leaves || f.sharesStream {
 		return own.Schema, own.Name, nil
 	}
-	listed, err := f.catalog.published(ctx, own)
+	listed, err := f.catalog.Published(ctx, own)
 	if err != nil {
-		return "", "", sqlError("look for table "+rel.String()+" in", "the publications", err)
+		return "", "", err
 	}
 	if !listed {
 		return "", "", &operr.Error{
@@ -103,8 +109,8 @@ func (f *rootFinder) sourceOf(ctx context.Context, rel *event.Relation) (schema,
 	return own.Schema, own.Name, nil
 }
 
-// source is sourceOf for a relation that was bound before; ok is false where it is no source's.
-func (f *rootFinder) source(rel *event.Relation) (schema, table string, ok bool) {
+// Source is SourceOf for a relation that was bound before; ok is false where it is no source's.
+func (f *Finder) Source(rel *event.Relation) (schema, table string, ok bool) {
 	own := replication.Table{Schema: rel.Namespace, Name: rel.Name}
 	if f.sources[own] {
 		return own.Schema, own.Name, true
@@ -113,10 +119,17 @@ func (f *rootFinder) source(rel *event.Relation) (schema, table string, ok bool)
 	return t.Schema, t.Name, ok
 }
 
-// linkCatalog is the catalog as the link's SQL session sees it.
-type linkCatalog struct{ link *link }
+// Session is the catalog as an SQL session sees it.
+type Session struct {
+	// Do lends the session: whoever else uses it waits.
+	Do func(func(*pgx.Conn) error) error
+	// Failed puts an error of a query into an operator's words.
+	Failed func(op, subject string, err error) error
+	// Publications are the names of those that are read.
+	Publications []string
+}
 
-var _ catalog = linkCatalog{}
+var _ Catalog = Session{}
 
 // A table that was dropped since its rows were written stands for the one that has its
 // name now: so a partition that went too early can be made again.
@@ -130,8 +143,9 @@ WITH RECURSIVE up AS (
 SELECT n.nspname, c.relname FROM up JOIN pg_class c ON c.oid = up.rel JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY up.depth`
 
-func (c linkCatalog) ancestors(ctx context.Context, rel *event.Relation) (tables []replication.Table, err error) {
-	err = c.link.sql.do(func(conn *pgx.Conn) error {
+// Ancestors implements Catalog.
+func (s Session) Ancestors(ctx context.Context, rel *event.Relation) (tables []replication.Table, err error) {
+	err = s.Do(func(conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, ancestorsSQL, rel.OID, rel.Namespace, rel.Name)
 		if err != nil {
 			return err
@@ -142,19 +156,20 @@ func (c linkCatalog) ancestors(ctx context.Context, rel *event.Relation) (tables
 		})
 		return err
 	})
-	return tables, err
+	return tables, s.failed("find the partition root of", "table "+rel.String(), err)
 }
 
-func (c linkCatalog) published(ctx context.Context, table replication.Table) (listed bool, err error) {
-	err = c.link.sql.do(func(conn *pgx.Conn) error {
-		pubs, err := replication.ReadPublications(ctx, conn, c.link.gen.cfg.Replication.Publications)
+// Published implements Catalog.
+func (s Session) Published(ctx context.Context, table replication.Table) (listed bool, err error) {
+	err = s.Do(func(conn *pgx.Conn) error {
+		pubs, err := replication.ReadPublications(ctx, conn, s.Publications)
 		for i := range pubs {
 			_, ok := pubs[i].Covers(table)
 			listed = listed || ok
 		}
 		return err
 	})
-	return listed, err
+	return listed, s.failed("look for table "+table.String()+" in", "the publications", err)
 }
 
 const descendantsSQL = `
@@ -165,9 +180,10 @@ WITH RECURSIVE down AS (
 )
 SELECT oid, depth FROM down WHERE depth > 0`
 
-func (c linkCatalog) descendants(ctx context.Context, tables []replication.Table) (map[uint32]replication.Table, error) {
+// Descendants implements Catalog.
+func (s Session) Descendants(ctx context.Context, tables []replication.Table) (map[uint32]replication.Table, error) {
 	found, nearest := map[uint32]replication.Table{}, map[uint32]int{}
-	err := c.link.sql.do(func(conn *pgx.Conn) error {
+	err := s.Do(func(conn *pgx.Conn) error {
 		for _, t := range tables {
 			rows, err := conn.Query(ctx, descendantsSQL, t.Schema, t.Name)
 			if err != nil {
@@ -186,5 +202,12 @@ func (c linkCatalog) descendants(ctx context.Context, tables []replication.Table
 		}
 		return nil
 	})
-	return found, err
+	return found, s.failed("look for", "partitions", err)
+}
+
+func (s Session) failed(op, subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return s.Failed(op, subject, err)
 }
