@@ -122,7 +122,7 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 func reconcileConfig(cfg *config.Config, progress func(reconcile.Progress)) reconcile.Config {
 	return reconcile.Config{
 		ConnString: cfg.Postgres.ConnString(), AppName: "postrider reconcile", Publisher: cfg.Publisher.Name, Slot: cfg.Postgres.Slot,
-		Actor: actor(), Publications: cfg.Postgres.Publication, Router: cfg.Router(), Kafka: cfg.PublisherConfig(), Progress: progress,
+		Actor: actor(), Replication: cfg.ReplicationConfig(), Publications: cfg.Postgres.Publication, Router: cfg.Router(), Kafka: cfg.PublisherConfig(), Progress: progress,
 	}
 }
 
