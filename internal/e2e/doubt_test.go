@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,11 +24,12 @@ func TestDoubtfulStartLooksIntoTheTopic(t *testing.T) {
 	for name, c := range map[string]struct {
 		aborted bool
 		at      time.Time // of the record
-		id      string    // of the record; "" is the row's
+		id, key string    // of the record; "" are the row's
 		proved  bool
 	}{
 		"published":             {at: now, proved: true},
-		"published, old record": {at: now.Add(-30 * time.Hour), proved: true},
+		// In a partition of its own, where nothing is as young as the row.
+		"published, old record": {at: now.Add(-30 * time.Hour), key: "elsewhere", proved: true},
 		"aborted":               {at: now, aborted: true},
 		"another event":         {at: now, id: "another"},
 	} {
@@ -43,7 +46,7 @@ func TestDoubtfulStartLooksIntoTheTopic(t *testing.T) {
 				id = f.scalar("SELECT id::text FROM outbox WHERE payload = '2'")
 			}
 			f.publishByHand(&kgo.Record{
-				Topic: f.topic("order"), Key: []byte("k"), Value: []byte("2"), Timestamp: c.at,
+				Topic: f.topic("order"), Key: []byte(cmp.Or(c.key, "k")), Value: []byte("2"), Timestamp: c.at,
 				Headers: []kgo.RecordHeader{{Key: "id", Value: []byte(id)}},
 			}, c.aborted)
 			if !c.proved {
@@ -51,7 +54,8 @@ func TestDoubtfulStartLooksIntoTheTopic(t *testing.T) {
 				return
 			}
 			f.mustDrain()
-			if got, _ := firsts(t, f.broker.ReadAll(t, f.topic("order"))); strings.Join(got, " ") != "1 2 3" {
+			got := values(f.broker.ReadAll(t, f.topic("order")))
+			if slices.Sort(got); strings.Join(got, " ") != "1 2 3" {
 				t.Errorf("published %v", got)
 			}
 			// Proved once, and stored: the next start has no doubt.
