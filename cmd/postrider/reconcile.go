@@ -74,13 +74,13 @@ func newReconcileCommand(a *app) *cobra.Command {
 func (o *reconcileOptions) validate(now time.Time) error {
 	var problems []error
 	if o.since != "all" {
-		at, err := momentFlag("since", o.since, now)
+		at, err := timeFlag("since", o.since, now)
 		if at != nil {
 			o.Since = *at
 		}
 		problems = append(problems, err)
 	}
-	at, err := momentFlag("until", o.until, now)
+	at, err := timeFlag("until", o.until, now)
 	if at != nil {
 		o.Until = *at
 	}
