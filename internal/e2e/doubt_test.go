@@ -27,7 +27,7 @@ func TestDoubtfulStartLooksIntoTheTopic(t *testing.T) {
 		id, key string    // of the record; "" are the row's
 		proved  bool
 	}{
-		"published":             {at: now, proved: true},
+		"published": {at: now, proved: true},
 		// In a partition of its own, where nothing is as young as the row.
 		"published, old record": {at: now.Add(-30 * time.Hour), key: "elsewhere", proved: true},
 		"aborted":               {at: now, aborted: true},
