@@ -92,7 +92,7 @@ func newGeneration(r *Relay) (*generation, error) {
 		halts:    make(chan *event.Refusal, 1),
 		reached:  make(chan struct{}, 1),
 		acked:    make(chan struct{}, 1),
-		park:     newParkState(r.cfg.Parking),
+		park:     newParkState(r.cfg.Parking, rt.DeadLetterTopics()),
 	}
 	g.closing, g.stop = context.WithCancel(context.Background())
 	kafka := r.cfg.Kafka
