@@ -24,6 +24,14 @@ type Witness struct {
 // come later.
 func NewWitness(t testing.TB, db *DB, publication string, broker *Broker, topics []string, mapRow func(oracle.Row) (oracle.Event, bool)) *Witness {
 	t.Helper()
+	return NewWitnessWith(t, oracle.Config{}, db, publication, broker, topics, mapRow)
+}
+
+// NewWitnessWith is NewWitness for an oracle that is told more.
+func NewWitnessWith(t testing.TB, cfg oracle.Config, db *DB, publication string, broker *Broker, topics []string,
+	mapRow func(oracle.Row) (oracle.Event, bool),
+) *Witness {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	slot := Unique(t) + "_witness"
 	if err := oracle.CreateSlot(ctx, db.DSN, slot); err != nil {
@@ -31,7 +39,7 @@ func NewWitness(t testing.TB, db *DB, publication string, broker *Broker, topics
 		t.Fatalf("testkit: %v", err)
 	}
 	w := &Witness{
-		Oracle: oracle.New(oracle.Config{}), broker: broker, topics: topics,
+		Oracle: oracle.New(cfg), broker: broker, topics: topics,
 		commits: &oracle.CommitReader{DSN: db.DSN, Slot: slot, Publication: publication, Map: mapRow},
 	}
 	client, err := broker.newClient()
