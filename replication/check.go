@@ -217,17 +217,17 @@ func (s SlotInfo) Problem(database string) *operr.Error {
 		e.Err, e.Hint = errors.New("it is a physical slot"), "choose another name in postgres.slot"
 	case s.Plugin != Plugin:
 		e.Err = fmt.Errorf("its output plugin is %s, %s is needed", s.Plugin, Plugin)
-		e.Hint = "choose another name in postgres.slot, or drop the slot if nobody uses it"
+		e.Hint = "choose another name in postgres.slot; or, if nobody uses that slot, postrider recover, which makes it anew"
 	case s.Database != database:
 		e.Err = fmt.Errorf("it belongs to database %q, the connection is to %q", s.Database, database)
-		e.Hint = "connect to the slot's database, or choose another name in postgres.slot"
+		e.Hint = "connect to the slot's database, or choose another name in postgres.slot; where the data was moved here, postrider recover"
 	case s.Lost():
 		e.Err = fmt.Errorf("PostgreSQL has removed WAL that it needs (wal_status=lost%s; last confirmed LSN %s): events after that position may be missing",
 			s.because(), s.ConfirmedFlush)
 		e.Hint = hintSlotLost
 	case s.TwoPhase:
 		e.Err = errors.New("it was created with two_phase = true: prepared transactions would come before they are committed")
-		e.Hint = "choose another name in postgres.slot, or drop the slot and run postrider setup"
+		e.Hint = "choose another name in postgres.slot; or, if nobody uses that slot, postrider recover, which makes it anew"
 	case s.Temporary:
 		e.Err, e.Hint = errors.New("it is temporary: it ends with the session that made it"), "choose another name in postgres.slot"
 	default:

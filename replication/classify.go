@@ -81,7 +81,7 @@ func judge(err error) verdict {
 
 // Hints that several branches share.
 const (
-	hintPublication = "create the publication before the slot (postrider setup); where rows were written while it was missing, make a new slot and recover them from the table"
+	hintPublication = "create the publication before the slot (postrider setup); where rows were written while it was missing, postrider recover --new-slot makes a new slot and publishes them from the table"
 	hintLogin       = "check user, password and pg_hba.conf; logical replication matches the database's own name there, and the role needs REPLICATION"
 	hintSlotLost    = "postrider recover, which makes the slot anew and publishes from the table what is missing"
 )

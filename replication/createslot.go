@@ -48,6 +48,15 @@ type CreatedSlot struct {
 // were in the way and leaves no slot behind (case C34). conn watches, and reads
 // the snapshot; it must be idle and outside of a transaction.
 func CreateSlot(ctx context.Context, conn *pgx.Conn, spec SlotSpec) (CreatedSlot, error) {
+	return CreateSlotFor(ctx, conn, spec, func(context.Context, CreatedSlot, string) error { return nil })
+}
+
+// CreateSlotFor is CreateSlot for a caller that reads the table as of the slot's
+// consistent point: while use runs, snapshotName may be given to SET TRANSACTION
+// SNAPSHOT. Only that sees the rows as they were: one that is updated later has another
+// transaction's id, and could not be told from a row of the stream. Where use fails no
+// slot is left behind.
+func CreateSlotFor(ctx context.Context, conn *pgx.Conn, spec SlotSpec, use func(ctx context.Context, made CreatedSlot, snapshotName string) error) (CreatedSlot, error) {
 	if spec.Limit <= 0 {
 		spec.Limit = defaultCreateLimit
 	}
@@ -67,10 +76,10 @@ func CreateSlot(ctx context.Context, conn *pgx.Conn, spec SlotSpec) (CreatedSlot
 		return CreatedSlot{}, err
 	}
 	defer s.Close(context.WithoutCancel(ctx))
-	return s.createSlot(ctx, conn, spec, subject)
+	return s.createSlot(ctx, conn, spec, subject, use)
 }
 
-func (s *Session) createSlot(ctx context.Context, conn *pgx.Conn, spec SlotSpec, subject string) (CreatedSlot, error) {
+func (s *Session) createSlot(ctx context.Context, conn *pgx.Conn, spec SlotSpec, subject string, use func(context.Context, CreatedSlot, string) error) (CreatedSlot, error) {
 	if spec.Failover && s.facts.version < 170000 {
 		return CreatedSlot{}, &operr.Error{
 			Class: operr.Postgres, Op: "create", Subject: subject, Err: errors.New("failover slots need PostgreSQL 17 or newer"),
@@ -89,11 +98,24 @@ func (s *Session) createSlot(ctx context.Context, conn *pgx.Conn, spec SlotSpec,
 	if err == nil {
 		slot.Snapshot, err = importSnapshot(ctx, conn, made.SnapshotName)
 	}
+	if err == nil {
+		err = use(ctx, slot, made.SnapshotName)
+	}
 	if err != nil {
 		s.Close(context.WithoutCancel(ctx))
-		return CreatedSlot{}, errors.Join(classify("read snapshot of", subject, err), cleanUp(ctx, conn, spec.Slot, err))
+		return CreatedSlot{}, errors.Join(classify("read snapshot of", subject, err), cleanUp(ctx, conn, spec.Slot, nil)) // it is ours
 	}
 	return slot, nil
+}
+
+// DropSlot drops a slot that nobody holds. One that is gone already is no error.
+func DropSlot(ctx context.Context, conn *pgx.Conn, name string) error {
+	_, err := conn.Exec(ctx, "SELECT pg_catalog.pg_drop_replication_slot($1)", name)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42704" { // undefined_object
+		return nil
+	}
+	return classify("drop", fmt.Sprintf("slot %q", name), asSlotBusy(name, err))
 }
 
 // createSlotCommand exports the snapshot; pglogrepl's own command knows neither

@@ -215,6 +215,51 @@ func TestCreateSlotGivesSnapshot(t *testing.T) {
 	}
 }
 
+// rule 4: what reads at the slot's snapshot sees rows as they were, whatever becomes of
+// them meanwhile; where that reading fails, no slot is left that holds WAL back.
+func TestCreateSlotForAReader(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	db.Exec(t, "CREATE TABLE outbox (id int); INSERT INTO outbox VALUES (1)")
+	conn, err := ConnectSQL(within(t), db.DSN, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	reader := db.Conn(t)
+	spec := SlotSpec{ConnString: db.DSN, Slot: db.Slot}
+	seen := 0
+	made, err := CreateSlotFor(within(t), conn, spec, func(ctx context.Context, made CreatedSlot, name string) error {
+		db.Exec(t, "UPDATE outbox SET id = id; INSERT INTO outbox VALUES (2)")
+		_, err := reader.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '"+name+"'")
+		if err != nil {
+			return err
+		}
+		defer func() { _, _ = reader.Exec(ctx, "ROLLBACK") }()
+		return reader.QueryRow(ctx, "SELECT count(*) FROM outbox").Scan(&seen)
+	})
+	if err != nil || seen != 1 {
+		t.Fatalf("%d rows seen at the slot's snapshot, error %v", seen, err)
+	}
+	if slot, err := ReadSlot(within(t), conn, db.Slot); err != nil || slot.ConfirmedFlush != made.ConsistentPoint || slot.Active {
+		t.Errorf("made %+v, the slot is %+v, error %v", made, slot, err)
+	}
+	if err := DropSlot(within(t), conn, db.Slot); err != nil {
+		t.Fatal(err)
+	}
+	if err := DropSlot(within(t), conn, db.Slot); err != nil {
+		t.Errorf("dropped twice: %v", err)
+	}
+	wrong := errors.New("the table cannot be read")
+	_, err = CreateSlotFor(within(t), conn, spec, func(context.Context, CreatedSlot, string) error { return wrong })
+	if !errors.Is(err, wrong) {
+		t.Errorf("error %v, want that of the reader", err)
+	}
+	if slot, err := ReadSlot(within(t), conn, db.Slot); err != nil || slot.Exists {
+		t.Errorf("after the reader failed: %+v, error %v", slot, err)
+	}
+}
+
 // case C34 (c): an open transaction blocks the creation, which returns within the
 // limit, names the pid and leaves no slot; lock_timeout alone is not what does it.
 func TestBlockedSlotCreation(t *testing.T) {

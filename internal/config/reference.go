@@ -24,7 +24,7 @@ type Key struct {
 // Reference lists all keys in the order of the file.
 func Reference() []Key {
 	var keys []Key
-	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, parkingKeys, localKeys} {
+	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, parkingKeys, replayKeys, localKeys} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -232,6 +232,11 @@ var parkingKeys = []Key{
 	{Path: "parking", Type: typeSection, Active: true, Doc: "Limits of what may be parked. At one of them the next refused event halts."},
 	{Path: "parking.max_held_keys", Type: typeNumber, Doc: "Keys whose events wait behind a parked one; each takes some 100 bytes of memory. 1 to 10000000."},
 	{Path: "parking.max_events", Type: typeNumber, Doc: "Parked events that are neither published nor discarded. 1 to 1000000000."},
+}
+
+var replayKeys = []Key{
+	{Path: "replay", Type: typeSection, Active: true, Doc: "`postrider replay`, which publishes events again."},
+	{Path: "replay.approval_above", Type: typeNumber, Doc: "A replay of more events needs the approval of a second person. 0 (every replay does) to 1000000000."},
 }
 
 var localKeys = []Key{

@@ -412,6 +412,13 @@ func (f *fixture) requireLatePublicationRefused() {
 	if f.confirmed() != before {
 		f.t.Errorf("confirmed moved from %s to %s", before, f.confirmed())
 	}
+	// What the stream cannot give, the table does.
+	if done := f.recover("--yes", "--new-slot"); done.code != 0 || done.Published != 2 {
+		f.t.Errorf("recover --new-slot: %d, %d published", done.code, done.Published)
+	}
+	f.insert("order", "k", "3")
+	f.ran()
+	f.requireSeries(f.topic("order"), 1, 3)
 }
 
 // TestDroppedPublication: the publication goes while the relay runs, and comes back or

@@ -43,6 +43,11 @@ type generation struct {
 	misfit *misfit
 	// from is where the slot stood when the ledger began.
 	from event.LSN
+	// entered says that an event of the transaction at hand was handed over. It belongs to
+	// the stream's goroutine, and to the making of a link while there is none.
+	entered bool
+	// pausedInside says that a pause holds the transaction at hand in its middle.
+	pausedInside bool
 	// claiming is the walsender for which the row was last claimed over a reconnect,
 	// whether that was heard of or not.
 	claiming uint32
@@ -65,6 +70,9 @@ type generation struct {
 	closing context.Context
 	stop    context.CancelFunc
 
+	// waiting is the commit time of the event that waits at the tap, in microseconds since
+	// 1970, or 0.
+	waiting atomic.Int64
 	// handedOn is the highest position of the stream that was handed on.
 	handedOn atomic.Uint64
 }
@@ -242,15 +250,6 @@ func (g *generation) comesAgain() int {
 	return left
 }
 
-// midTransaction says that a transaction was half received when a link broke.
-func (g *generation) midTransaction() bool {
-	if g.ledger == nil {
-		return false
-	}
-	_, _, open := g.ledger.OpenTxn()
-	return open
-}
-
 func (g *generation) unresolved() int {
 	if g.ledger == nil {
 		return 0
@@ -297,6 +296,20 @@ func (g *generation) progressed(lsn event.LSN) {
 	case g.reached <- struct{}{}:
 	default:
 	}
+}
+
+// oldest is the commit time of the oldest event that is not published: received and not
+// resolved, or the one at which a pause holds the stream.
+func (g *generation) oldest() (time.Time, bool) {
+	if ledger := g.ledgerNow(); ledger != nil {
+		if at, ok := ledger.Oldest(); ok {
+			return at, true
+		}
+	}
+	if micros := g.waiting.Load(); micros != 0 {
+		return time.UnixMicro(micros), true
+	}
+	return time.Time{}, false
 }
 
 // ledgerNow is the ledger for status and metrics; nil before the first link.

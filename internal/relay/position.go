@@ -23,7 +23,7 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 	if slot.ActivePID == 0 {
 		// The walsender ended right after the start; its last words say why.
 		if err := l.stream.EarlyError(ctx); err != nil {
-			return err
+			return l.misplaced(ctx, slot, sys, err)
 		}
 	}
 	if slot.ActivePID != l.session.BackendPID() {
@@ -46,6 +46,24 @@ func (l *link) findPosition(ctx context.Context, sys checkpoint.System) error {
 		return l.resume(ctx, stored, state, sys)
 	}
 	return l.begin(ctx, stored, state, sys)
+}
+
+// misplaced gives the reason why a start from the slot is refused, where it is, and else
+// why its stream ended at once: of a slot that is not this publisher's, that goes before
+// that it cannot be read either.
+func (l *link) misplaced(ctx context.Context, slot replication.SlotInfo, sys checkpoint.System, ended error) error {
+	stored, err := l.store.Load(ctx)
+	if err != nil || stored == nil {
+		return ended
+	}
+	history, err := facts.History(ctx, l.gen.cfg.Replication, stored, sys)
+	if err != nil {
+		return ended
+	}
+	if _, err := checkpoint.Decide(stored, facts.Slot(slot), sys, history); err != nil {
+		return err
+	}
+	return ended
 }
 
 // begin starts a generation's ledger from the stored position.

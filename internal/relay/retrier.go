@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/event"
@@ -29,6 +30,8 @@ type retrier struct {
 	router  *router.Router
 	singles []int64
 	census  census
+	// claiming says that events may be claimed this moment; see busy.
+	claiming atomic.Bool
 
 	// sending ends when no more is to be handed over: at stop, and with the link.
 	sending context.Context
@@ -203,9 +206,18 @@ func (t *retrier) requested(a parking.Asked) {
 	t.singles = append(t.singles, a.Singles...)
 }
 
+// busy says that it may hand something over. Where it says no after a pause has begun,
+// nothing is until the pause ends: each of the two sets its flag before it reads the other's.
+func (t *retrier) busy() bool { return t.claiming.Load() }
+
 // claim takes events that may go and hands them to the lanes. more says that there may
 // be others.
 func (t *retrier) claim(ctx context.Context) (more bool, err error) {
+	t.claiming.Store(true)
+	defer t.claiming.Store(false)
+	if t.link.attend.paused.Load() {
+		return false, nil // woken again when that ends
+	}
 	room := retryFlights - t.r.flying()
 	if room <= 0 {
 		return false, nil
