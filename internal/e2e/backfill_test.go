@@ -44,7 +44,7 @@ func newBackfillRun(t *testing.T, rows int) *backfillRun {
 		SELECT 'order', 'key-' || (i * 7 + n) %% 200, jsonb_build_object('i', i, 'n', n, 'pad', repeat('x', 60 + i %% 120)) FROM generate_series(1, 10) n;
 		COMMIT; END LOOP; END $$`, rows/10))
 	must(t, err)
-	b.load = f.startLoad(4, 200, 8*time.Millisecond) // some 1,000 rows/s
+	b.load = f.startLoad(4, 200, 7*time.Millisecond) // some 1,000 rows/s
 	b.load.pauseAt(t, 200)
 	return b
 }
