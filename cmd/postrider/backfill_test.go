@@ -67,7 +67,7 @@ func TestBackfillOnTheBinary(t *testing.T) {
 	done := s.backfill(t)
 	done.expect(t, exitDone, "publishing 3 events, ordered by")
 	done.narrow(t)
-	if !strings.Contains(done.out, "published   3 events now, 3 of 3 in all") {
+	if !strings.Contains(done.out, "published  3 events now, 3 of 3 in all") {
 		t.Errorf("it says:\n%s", done.out)
 	}
 	for _, r := range s.broker.ReadAll(t, "events") {
