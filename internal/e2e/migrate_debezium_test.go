@@ -118,7 +118,7 @@ func TestMigrateFromDebeziumAndBack(t *testing.T) {
 	f.createTopic("order", 6, nil)
 	// What Debezium adds to its records by itself is nobody's event.
 	own := oracle.Config{IgnoreHeader: func(name string) bool { return strings.HasPrefix(name, "__debezium.") }}
-	witness := testkit.NewWitnessWith(t, own, db, "witness", f.broker, []string{f.topic("order")}, f.expectDebezium)
+	witness := testkit.NewWitnessWith(t, db, "witness", f.broker, []string{f.topic("order")}, f.expectDebezium, own)
 	c := f.newConnector(slot, "witness")
 	c.start()
 	load := f.startWriters(4, "order", 10*time.Millisecond)

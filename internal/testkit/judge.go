@@ -24,13 +24,11 @@ type Witness struct {
 // come later.
 func NewWitness(t testing.TB, db *DB, publication string, broker *Broker, topics []string, mapRow func(oracle.Row) (oracle.Event, bool)) *Witness {
 	t.Helper()
-	return NewWitnessWith(t, oracle.Config{}, db, publication, broker, topics, mapRow)
+	return NewWitnessWith(t, db, publication, broker, topics, mapRow, oracle.Config{})
 }
 
-// NewWitnessWith is NewWitness for an oracle that is told more.
-func NewWitnessWith(t testing.TB, cfg oracle.Config, db *DB, publication string, broker *Broker, topics []string,
-	mapRow func(oracle.Row) (oracle.Event, bool),
-) *Witness {
+// NewWitnessWith is NewWitness with a judge that knows of marks, for one.
+func NewWitnessWith(t testing.TB, db *DB, publication string, broker *Broker, topics []string, mapRow func(oracle.Row) (oracle.Event, bool), cfg oracle.Config) *Witness {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	slot := Unique(t) + "_witness"
