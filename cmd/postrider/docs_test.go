@@ -23,6 +23,7 @@ import (
 	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/parking"
 )
 
@@ -118,6 +119,7 @@ var jsonDocuments = map[string]any{
 	"postrider parked retry":       retried{},
 	"postrider parked show":        parking.Detail{},
 	"postrider pause":              paused{},
+	"postrider purge":              outbox.PurgeResult{},
 	"postrider reconcile":          reconciled{},
 	"postrider resume":             paused{},
 	"postrider recover":            recovery.Report{},

@@ -36,6 +36,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newParkedCommand(a),
 		newPauseCommand(a),
 		newResumeCommand(a),
+		newPurgeCommand(a),
 		newRecoverCommand(a),
 		newReconcileCommand(a),
 		newTraceCommand(a),

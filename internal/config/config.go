@@ -14,6 +14,7 @@ type Config struct {
 	Kafka       Kafka       `yaml:"kafka"`
 	Sources     []Source    `yaml:"sources"`
 	Parking     Parking     `yaml:"parking"`
+	Purge       Purge       `yaml:"purge"`
 	Admin       Admin       `yaml:"admin"`
 	Log         Log         `yaml:"log"`
 }
@@ -107,6 +108,21 @@ type TopicSpec struct {
 type Parking struct {
 	MaxHeldKeys int `yaml:"max_held_keys"`
 	MaxEvents   int `yaml:"max_events"`
+}
+
+// Purge deletes confirmed rows from the outbox tables.
+type Purge struct {
+	Every     Duration  `yaml:"every"`
+	Retention *Duration `yaml:"retention,omitempty"`
+	Batch     int       `yaml:"batch"`
+	Pause     Duration  `yaml:"pause"`
+}
+
+// SourcePurge is what one table has otherwise.
+type SourcePurge struct {
+	Every     *Duration `yaml:"every,omitempty"`
+	Retention *Duration `yaml:"retention,omitempty"`
+	AgeColumn Timestamp `yaml:"age_column,omitempty"`
 }
 
 // Admin is the HTTP server for metrics, health and status.

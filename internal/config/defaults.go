@@ -47,6 +47,9 @@ func defaultConfig() *Config {
 		},
 		// A key takes some 100 bytes: 10 MB. An event takes none.
 		Parking: Parking{MaxHeldKeys: parking.DefaultMaxUnits, MaxEvents: parking.DefaultMaxEvents},
+		// Every 0: a relay deletes nothing unless it is told to. 1000 rows, then a pause:
+		// 10,000 rows a second at most.
+		Purge: Purge{Batch: 1000, Pause: Duration(100 * time.Millisecond)},
 		Admin:   Admin{Listen: "127.0.0.1:9464"},
 		Log:     Log{Level: "info", Format: LogAuto},
 	}

@@ -18,6 +18,8 @@ type Source struct {
 	Mapping    Mapping   `yaml:"mapping"`
 	Routes     []Route   `yaml:"routes"`
 	OnRefusal  string    `yaml:"on_refusal"`
+
+	Purge *SourcePurge `yaml:"purge,omitempty"`
 }
 
 // Mapping names the column of each field of a message.
