@@ -158,6 +158,16 @@ func (f *fixture) requireIDs(topic string) {
 	}
 	must(f.t, rows.Err())
 	f.t.Logf("%d rows, %d ids in the topic", n, len(values))
+	f.agreed()
+}
+
+// agreed wants `reconcile` to find nothing, over the whole table.
+func (f *fixture) agreed() {
+	f.t.Helper()
+	cmd := exec.Command(built(f.t), "reconcile", "--since", "all", "--config", f.yaml(""))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		f.t.Errorf("reconcile: %v\n%s", err, out)
+	}
 }
 
 // backup takes a base backup of the server, or skips the test where the installation
