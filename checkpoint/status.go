@@ -50,6 +50,9 @@ type Status struct {
 	Holding      bool       `json:"holding"`
 	WalsenderPID int32      `json:"walsender_pid,omitempty"`
 	UpdatedAt    *time.Time `json:"updated_at"`
+	// PausedAt and PausedBy: the relay holds the slot, or will, and publishes nothing.
+	PausedAt *time.Time `json:"paused_at"`
+	PausedBy string     `json:"paused_by,omitempty"`
 }
 
 // ReadStatus reads the row and the slot in one statement. A missing row or slot is
@@ -63,7 +66,7 @@ func ReadStatus(ctx context.Context, conn *pgx.Conn, publisher, slot string) (St
 }
 
 func readStatus(ctx context.Context, conn *pgx.Conn, st *Status) error {
-	var walStatus, systemID, holder *string
+	var walStatus, systemID, holder, pausedBy *string
 	var idle *bool
 	var events *int64
 	var timeline, walsender, active *int32
@@ -72,7 +75,7 @@ func readStatus(ctx context.Context, conn *pgx.Conn, st *Status) error {
 		SELECT `+walPositionSQL+`,
 		       s.slot_name IS NOT NULL, s.active_pid, s.wal_status, s.safe_wal_size, s.confirmed_flush_lsn::text, s.restart_lsn::text,
 		       c.confirmed_lsn::text, c.idle, c.commit_time, c.events_published, c.system_id, c.timeline,
-		       c.holder, c.walsender_pid, c.updated_at, c.oldest_unconfirmed,
+		       c.holder, c.walsender_pid, c.updated_at, c.paused_at, c.paused_by, c.oldest_unconfirmed,
 		       extract(epoch FROM clock_timestamp() - c.oldest_unconfirmed)::float8
 		FROM (SELECT) one
 		LEFT JOIN pg_replication_slots s ON s.slot_name = $2::text
@@ -80,12 +83,12 @@ func readStatus(ctx context.Context, conn *pgx.Conn, st *Status) error {
 		&w.insert, &w.block, &w.segment,
 		&st.SlotExists, &active, &walStatus, &st.SafeWALSize, &st.Confirmed, &st.Restart,
 		&st.Stored, &idle, &st.CommitTime, &events, &systemID, &timeline,
-		&holder, &walsender, &st.UpdatedAt, &st.OldestUnconfirmed,
+		&holder, &walsender, &st.UpdatedAt, &st.PausedAt, &pausedBy, &st.OldestUnconfirmed,
 		&st.OldestUnconfirmedSeconds)
 	if err != nil {
 		return err
 	}
-	st.WALStatus, st.SystemID, st.Holder = orEmpty(walStatus), orEmpty(systemID), orEmpty(holder)
+	st.WALStatus, st.SystemID, st.Holder, st.PausedBy = orEmpty(walStatus), orEmpty(systemID), orEmpty(holder), orEmpty(pausedBy)
 	st.Idle, st.EventsPublished = orEmpty(idle), orEmpty(events)
 	st.Timeline, st.WalsenderPID = orEmpty(timeline), orEmpty(walsender)
 	st.SlotActive = active != nil

@@ -50,7 +50,8 @@ END %[3]s;
 `, literal(g.Role), role, dollarTag(g.Role))
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+" TO %s;\n", append(args, role)...) }
 	fmt.Fprintf(&b, "ALTER ROLE %s LOGIN REPLICATION;\n", role)
-	line("GRANT CONNECT ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
+	// What comes on the stream, and what a topic holds, is compared with the table in temporary ones.
+	line("GRANT CONNECT, TEMPORARY ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
 	line("GRANT USAGE ON SCHEMA %s", Schema)
 	for _, r := range Rights() {
 		line("GRANT %s ON %s", strings.Join(r.Privileges, ", "), r.Table)

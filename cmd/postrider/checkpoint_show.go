@@ -66,6 +66,9 @@ func printStatus(out io.Writer, s checkpoint.Status) error {
 	t.row("oldest unconfirmed", "%s", oldestText(s))
 	t.row("published", "%d events", s.EventsPublished)
 	t.row("holder", "%s", holderText(s))
+	if s.PausedAt != nil {
+		t.row("paused", "since %s by %s", s.PausedAt.UTC().Format(time.RFC3339), s.PausedBy)
+	}
 	return t.flush()
 }
 

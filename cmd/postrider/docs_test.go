@@ -21,6 +21,8 @@ import (
 	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/internal/reconcile"
 	"github.com/postrider/postrider/internal/recovery"
+	"github.com/postrider/postrider/internal/reissue"
+	"github.com/postrider/postrider/internal/shadow"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
 	"github.com/postrider/postrider/parking"
@@ -70,12 +72,18 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Hidden || cmd.Name() == "help" {
 		return
 	}
-	if cmd.HasSubCommands() {
-		for _, sub := range cmd.Commands() {
-			describe(b, sub)
-		}
-		return
+	if !isGroup(cmd) {
+		describeCommand(b, cmd)
 	}
+	for _, sub := range cmd.Commands() {
+		describe(b, sub)
+	}
+}
+
+// isGroup is true for a command that only holds others; one that does something itself beside them has an example.
+func isGroup(cmd *cobra.Command) bool { return cmd.HasSubCommands() && cmd.Example == "" }
+
+func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n\n```\n%s\n```\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
 	if cmd.Long != "" {
 		fmt.Fprintf(b, "\n%s\n", fenceIndented(cmd.Long))
@@ -117,8 +125,16 @@ var jsonDocuments = map[string]any{
 	"postrider parked list":        parking.Listing{},
 	"postrider parked retry":       retried{},
 	"postrider parked show":        parking.Detail{},
+	"postrider pause":              paused{},
 	"postrider reconcile":          reconciled{},
+	"postrider run":                shadow.Report{},
 	"postrider recover":            recovery.Report{},
+	"postrider replay approve":     reissue.Task{},
+	"postrider replay cancel":      reissue.Task{},
+	"postrider replay list":        taskList{},
+	"postrider replay show":        replayed{},
+	"postrider replay":             replayed{},
+	"postrider resume":             paused{},
 	"postrider setup":              setupResult{},
 	"postrider trace":              reconcile.Trail{},
 	"postrider version":            versionInfo{},
@@ -197,6 +213,8 @@ func jsonType(t reflect.Type) string {
 		return "true or false"
 	case t == reflect.TypeFor[[]byte]():
 		return "bytes in base64"
+	case t.Kind() == reflect.Struct, t == reflect.TypeFor[json.RawMessage]():
+		return "object"
 	case t.Kind() == reflect.Slice:
 		return "list"
 	case t.Kind() == reflect.Map:
@@ -247,7 +265,7 @@ func TestCommandsKeepTheHouseRules(t *testing.T) {
 				t.Errorf("%s --%s: no description", cmd.CommandPath(), f.Name)
 			}
 		})
-		needsJSON := !cmd.HasSubCommands()
+		needsJSON := !isGroup(cmd)
 		for _, name := range withoutJSON {
 			needsJSON = needsJSON && cmd.Name() != name
 		}

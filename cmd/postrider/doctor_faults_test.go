@@ -76,7 +76,7 @@ var databaseFaults = map[string]fault{
 	"no publication": {
 		plant: sql("DROP PUBLICATION $pub"),
 		check: "publication", state: doctor.Failed, says: "does not exist", fix: "postrider setup",
-		also: []string{"mapping", "message_size"},
+		also: []string{"row_filter"},
 	},
 	"publication without inserts": {
 		plant: sql("ALTER PUBLICATION $pub SET (publish = 'truncate')"),
@@ -85,7 +85,7 @@ var databaseFaults = map[string]fault{
 	"table not published": {
 		plant: sql("ALTER PUBLICATION $pub DROP TABLE outbox"),
 		check: "publication", state: doctor.Failed, says: "no configured publication publishes its inserts", fix: "ADD TABLE",
-		also: []string{"mapping", "message_size"},
+		also: []string{"row_filter"},
 	},
 	"publication younger than the slot": {
 		plant: sql("DROP PUBLICATION $pub; CREATE PUBLICATION $pub FOR TABLE outbox WITH (publish = 'insert')"),
@@ -112,6 +112,11 @@ var databaseFaults = map[string]fault{
 		plant: sql("ALTER TABLE outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION $pub_all FOR ALL TABLES WITH (publish = 'delete')"),
 		check: "replica_identity", state: doctor.Failed, says: "every DELETE of public.outbox fails", fix: "publish = 'insert'",
 	},
+	"no table": {
+		plant: sql("DROP TABLE outbox CASCADE"),
+		check: "publication", state: doctor.Failed, says: "public.outbox: it does not exist", fix: "without SQL quotes",
+		also: []string{"row_filter", "mapping", "message_size"},
+	},
 	"column renamed": {
 		plant: sql("ALTER TABLE outbox RENAME payload TO body"),
 		check: "mapping", state: doctor.Failed, says: `column "payload"`, fix: "correct the source's mapping",
@@ -123,7 +128,7 @@ var databaseFaults = map[string]fault{
 	},
 	"no slot": {
 		plant: sql("SELECT pg_drop_replication_slot('$slot')"),
-		check: "slot", state: doctor.Failed, says: "does not exist", fix: "pg_create_logical_replication_slot",
+		check: "slot", state: doctor.Failed, says: "does not exist", fix: "postrider recover",
 		also: noSlot,
 	},
 	"physical slot": {
@@ -133,15 +138,15 @@ var databaseFaults = map[string]fault{
 	},
 	"slot moved by hand": {
 		plant: sql("SELECT pg_replication_slot_advance('$slot', pg_current_wal_lsn())"),
-		check: "checkpoint", state: doctor.Failed, says: "past the stored position", fix: "checkpoint",
+		check: "checkpoint", state: doctor.Failed, says: "past the stored position", fix: "postrider recover",
 	},
 	"position of another server": {
 		plant: sql("UPDATE postrider.checkpoint SET system_id = '7'"),
-		check: "checkpoint", state: doctor.Failed, says: "belongs to system identifier 7", fix: "checkpoint",
+		check: "checkpoint", state: doctor.Failed, says: "belongs to system identifier 7", fix: "postrider checkpoint accept",
 	},
 	"position of another timeline": {
 		plant: sql("UPDATE postrider.checkpoint SET timeline = 7"),
-		check: "checkpoint", state: doctor.Failed, says: "timeline 7", fix: "checkpoint",
+		check: "checkpoint", state: doctor.Failed, says: "timeline 7", fix: "postrider checkpoint accept",
 	},
 	"a backfill that is not ended": {
 		plant: func(t *testing.T, p *patient) {

@@ -23,7 +23,7 @@ var exitCodes = []struct {
 	{operr.Kafka.ExitCode(), "Kafka: brokers, topics, rights"},
 	{operr.Slot.ExitCode(), "slot or position: going on might skip events"},
 	{operr.Halted.ExitCode(), "an event cannot be published: the relay halted at it, or a retry was refused"},
-	{operr.DrainIncomplete.ExitCode(), "not done in time: events were left unconfirmed and will be sent again, or a retry was not decided"},
+	{operr.DrainIncomplete.ExitCode(), "not done in time: events were left unconfirmed and will be sent again, or a retry, a pause or another long command was not finished"},
 	{operr.Findings.ExitCode(), "findings: a command that looks ran to its end, and what it looked at is not right"},
 }
 

@@ -51,6 +51,7 @@ func (c *Config) bounds() []bound {
 		size("kafka.batch_bytes", k.BatchBytes, minBatch, maxBatch),
 		count("parking.max_held_keys", c.Parking.MaxHeldKeys, 1, 10_000_000),
 		count("parking.max_events", c.Parking.MaxEvents, 1, 1_000_000_000),
+		count("replay.approval_above", c.Replay.ApprovalAbove, 0, 1_000_000_000),
 		span("kafka.authorization_grace", k.AuthorizationGrace, time.Second, 24*time.Hour),
 	}
 	if pg.usesFields() {

@@ -14,6 +14,7 @@ type Config struct {
 	Kafka       Kafka       `yaml:"kafka"`
 	Sources     []Source    `yaml:"sources"`
 	Parking     Parking     `yaml:"parking"`
+	Replay      Replay      `yaml:"replay"`
 	Admin       Admin       `yaml:"admin"`
 	Log         Log         `yaml:"log"`
 }
@@ -107,6 +108,11 @@ type TopicSpec struct {
 type Parking struct {
 	MaxHeldKeys int `yaml:"max_held_keys"`
 	MaxEvents   int `yaml:"max_events"`
+}
+
+// Replay bounds what one person may publish again.
+type Replay struct {
+	ApprovalAbove int `yaml:"approval_above"`
 }
 
 // Admin is the HTTP server for metrics, health and status.

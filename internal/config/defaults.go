@@ -47,8 +47,10 @@ func defaultConfig() *Config {
 		},
 		// A key takes some 100 bytes: 10 MB. An event takes none.
 		Parking: Parking{MaxHeldKeys: parking.DefaultMaxUnits, MaxEvents: parking.DefaultMaxEvents},
-		Admin:   Admin{Listen: "127.0.0.1:9464"},
-		Log:     Log{Level: "info", Format: LogAuto},
+		// More than a person can look through; every consumer will see them.
+		Replay: Replay{ApprovalAbove: 10_000},
+		Admin:  Admin{Listen: "127.0.0.1:9464"},
+		Log:    Log{Level: "info", Format: LogAuto},
 	}
 }
 

@@ -24,7 +24,7 @@ type Key struct {
 // Reference lists all keys in the order of the file.
 func Reference() []Key {
 	var keys []Key
-	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, parkingKeys, localKeys} {
+	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, parkingKeys, replayKeys, localKeys} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -175,6 +175,10 @@ var sourceKeys = []Key{
 		Path: "sources[].on_refusal", Type: "park_aggregate, park_event, halt",
 		Doc: "An event that cannot be published, ever: park_aggregate keeps it and every later event of its topic and key in postrider.parked, in order; park_event keeps it alone, and the order of its key is broken; halt stops the relay with exit code 6.",
 	},
+	{
+		Path: "sources[].dead_letter_topic", Type: "topic", Default: "none", Sample: "outbox.dead-letters",
+		Doc: "Gets a copy of each event that is parked, for teams that watch topics; docs/refusals.md says what is in it. What counts is the row in postrider.parked.",
+	},
 }
 
 var mappingKeys = []Key{
@@ -225,6 +229,7 @@ var routeKeys = []Key{
 	{Path: "sources[].routes[].by", Type: typeText, Default: "aggregate_type", Sample: "aggregate_type", Doc: "The field that regex looks at."},
 	{Path: "sources[].routes[].regex", Type: "regular expression", Default: "none", Sample: "'(?<name>.*)Event'", Doc: "Instead of topic: in Java's syntax, must match the whole value."},
 	{Path: "sources[].routes[].on_refusal", Type: "park_aggregate, park_event, halt", Default: "the source's", Sample: "park_event", Doc: "For events of this route."},
+	{Path: "sources[].routes[].dead_letter_topic", Type: "topic", Default: "the source's", Sample: "orders.dead-letters", Doc: "For events of this route; - for none."},
 	{Path: "sources[].routes[].replacement", Type: "template", Default: "none", Sample: "events.${name}", Doc: "The topic, with the groups of regex."},
 }
 
@@ -232,6 +237,11 @@ var parkingKeys = []Key{
 	{Path: "parking", Type: typeSection, Active: true, Doc: "Limits of what may be parked. At one of them the next refused event halts."},
 	{Path: "parking.max_held_keys", Type: typeNumber, Doc: "Keys whose events wait behind a parked one; each takes some 100 bytes of memory. 1 to 10000000."},
 	{Path: "parking.max_events", Type: typeNumber, Doc: "Parked events that are neither published nor discarded. 1 to 1000000000."},
+}
+
+var replayKeys = []Key{
+	{Path: "replay", Type: typeSection, Active: true, Doc: "`postrider replay`, which publishes events again."},
+	{Path: "replay.approval_above", Type: typeNumber, Doc: "A replay of more events needs the approval of a second person. 0 (every replay does) to 1000000000."},
 }
 
 var localKeys = []Key{

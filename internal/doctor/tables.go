@@ -28,7 +28,11 @@ func checkPublication(ctx context.Context, e *exam) []answer {
 	if err != nil {
 		return unanswered(err)
 	}
-	return orOK(late, "%s publish the inserts of %s", quotedList(e.cfg.Replication.Publications), tableList(e.tables()))
+	verb := "publishes"
+	if len(e.cfg.Replication.Publications) > 1 {
+		verb = "publish"
+	}
+	return orOK(late, "%s %s the inserts of %s", quotedList(e.cfg.Replication.Publications), verb, tableList(e.tables()))
 }
 
 // lateSQL finds publications whose row was written by a transaction that the snapshot $2,
@@ -87,8 +91,10 @@ func checkRowFilter(ctx context.Context, e *exam) (found []answer) {
 	}
 	var filtered []string
 	for _, t := range e.tables() {
+		published := false
 		for i := range pubs {
 			covered, in := pubs[i].Covers(t)
+			published = published || in
 			if !in || covered.RowFilter == "" {
 				continue
 			}
@@ -98,6 +104,9 @@ func checkRowFilter(ctx context.Context, e *exam) (found []answer) {
 			}
 			filtered = append(filtered, fmt.Sprintf("%s WHERE %s", t, covered.RowFilter))
 			found = append(found, judgeFilter(t, pubs[i].Name, covered.RowFilter, all)...)
+		}
+		if !published {
+			return append(found, unanswered(needs(fmt.Sprintf("%s is not published (see publication)", t)))...)
 		}
 	}
 	if len(filtered) == 0 {
@@ -162,7 +171,7 @@ func checkMapping(ctx context.Context, e *exam) (found []answer) {
 		case err != nil:
 			return append(found, unanswered(err)...)
 		case len(rel.Columns) == 0:
-			found = append(found, unanswered(needs(fmt.Sprintf("%s is not published (see publication)", t)))...)
+			found = append(found, unanswered(needs(fmt.Sprintf("there is no table %s (see publication)", t)))...)
 			continue
 		}
 		if err := router.Certain(rt.Bind(rel), rel); err != nil {

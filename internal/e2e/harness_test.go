@@ -42,6 +42,8 @@ type fixture struct {
 	policy router.OnRefusal
 	// extra ends what yaml writes: further sources.
 	extra string
+	// deadLetters is the source's dead_letter_topic.
+	deadLetters string
 	// looks is the session of scalar, for the test's own goroutine.
 	looks *pgx.Conn
 }

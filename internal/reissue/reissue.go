@@ -176,7 +176,7 @@ func (r *run) run(ctx context.Context, from int64, src Source) (Result, error) {
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
-	defer r.pub.Close()
+	defer func() { _ = r.pub.Close() }() // what could not be published is known by then
 	if err := r.pub.Probe(ctx, nil); err != nil {
 		return r.result(), err
 	}

@@ -338,6 +338,18 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
+// Numbers that a source has no event for count as done at its end.
+func TestNumbersWithoutEvents(t *testing.T) {
+	t.Parallel()
+	b := testkit.Kafka(t)
+	var book book
+	src := &list{topic: b.NewTopic(t, 1, nil), keys: 3, total: 100}
+	result, err := reissue.Run(t.Context(), config(b, &book, 120), 50, src.source)
+	if err != nil || result.Done != 120 || book.saved.Done != 120 || result.Published != 50 {
+		t.Errorf("%+v, %v, saved %+v", result, err, book.saved)
+	}
+}
+
 // The rate's wait ends with the context.
 func TestPaceEndsWithTheContext(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,11 @@ type generation struct {
 	misfit *misfit
 	// from is where the slot stood when the ledger began.
 	from event.LSN
+	// entered says that an event of the transaction at hand was handed over. It belongs to
+	// the stream's goroutine, and to the making of a link while there is none.
+	entered bool
+	// pausedInside says that a pause holds the transaction at hand in its middle.
+	pausedInside bool
 	// claiming is the walsender for which the row was last claimed over a reconnect,
 	// whether that was heard of or not.
 	claiming uint32
@@ -65,6 +70,12 @@ type generation struct {
 	closing context.Context
 	stop    context.CancelFunc
 
+	// searching are the look-ups of a doubtful start.
+	searching sync.WaitGroup
+
+	// waiting is the commit time of the event that waits at the tap, in microseconds since
+	// 1970, or 0.
+	waiting atomic.Int64
 	// handedOn is the highest position of the stream that was handed on.
 	handedOn atomic.Uint64
 }
@@ -81,7 +92,7 @@ func newGeneration(r *Relay) (*generation, error) {
 		halts:    make(chan *event.Refusal, 1),
 		reached:  make(chan struct{}, 1),
 		acked:    make(chan struct{}, 1),
-		park:     newParkState(r.cfg.Parking),
+		park:     newParkState(r.cfg.Parking, rt.DeadLetterTopics()),
 	}
 	g.closing, g.stop = context.WithCancel(context.Background())
 	kafka := r.cfg.Kafka
@@ -101,6 +112,7 @@ func newGeneration(r *Relay) (*generation, error) {
 
 func (g *generation) close() {
 	g.stop()
+	g.searching.Wait()
 	if err := g.publisher.Close(); err != nil {
 		g.log.Warn().Err(err).Msg("closing the publisher")
 	}
@@ -242,15 +254,6 @@ func (g *generation) comesAgain() int {
 	return left
 }
 
-// midTransaction says that a transaction was half received when a link broke.
-func (g *generation) midTransaction() bool {
-	if g.ledger == nil {
-		return false
-	}
-	_, _, open := g.ledger.OpenTxn()
-	return open
-}
-
 func (g *generation) unresolved() int {
 	if g.ledger == nil {
 		return 0
@@ -290,13 +293,32 @@ func (g *generation) halt(refusal *event.Refusal) {
 func (g *generation) progressed(lsn event.LSN) {
 	g.handedOn.Store(uint64(lsn))
 	g.passedParked(lsn)
-	if g.target == 0 || lsn < g.target {
+	g.reachTarget()
+}
+
+// reachTarget ends a run with a target where it was handed on and nothing is in doubt.
+func (g *generation) reachTarget() {
+	if g.target == 0 || event.LSN(g.handedOn.Load()) < g.target || g.inDoubt() {
 		return
 	}
 	select {
 	case g.reached <- struct{}{}:
 	default:
 	}
+}
+
+// oldest is the commit time of the oldest event that is not published: received and not
+// resolved, or the one at which a pause holds the stream.
+func (g *generation) oldest() (time.Time, bool) {
+	if ledger := g.ledgerNow(); ledger != nil {
+		if at, ok := ledger.Oldest(); ok {
+			return at, true
+		}
+	}
+	if micros := g.waiting.Load(); micros != 0 {
+		return time.UnixMicro(micros), true
+	}
+	return time.Time{}, false
 }
 
 // ledgerNow is the ledger for status and metrics; nil before the first link.

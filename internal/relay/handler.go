@@ -18,8 +18,8 @@ type handler struct {
 	gen    *generation
 	gate   *checkpoint.Gate
 	intake *intake
-	// entered says that an event of the open transaction was handed over.
-	entered bool
+	// committed is when the open transaction was.
+	committed time.Time
 	// crowded paces what is said about a full ledger.
 	crowded standbyLog
 	// ctx ends when the link is given up: it releases an Append that waits for room.
@@ -57,6 +57,7 @@ func (h *handler) Begin(commit event.LSN, commitTime time.Time, _ uint32) error 
 	if err := h.intake.pass(); err != nil {
 		return err
 	}
+	h.committed = commitTime
 	_, err := h.gate.Begin(commit, commitTime)
 	return err
 }
@@ -101,16 +102,19 @@ func (h *handler) Insert(row *event.Row) error {
 
 // enter lets the first event of a transaction in.
 func (h *handler) enter() error {
-	if h.entered {
+	if h.gen.entered {
 		return nil
 	}
 	if err := h.room(); err != nil {
 		return err
 	}
-	if err := h.intake.enter(); err != nil {
+	h.gen.waiting.Store(h.committed.UnixMicro())
+	err := h.intake.enter()
+	h.gen.waiting.Store(0)
+	if err != nil {
 		return err
 	}
-	h.entered = true
+	h.gen.entered = true
 	return nil
 }
 
@@ -182,8 +186,8 @@ func (h *handler) Commit(_, end event.LSN, _ time.Time) error {
 	if err := h.gate.Commit(end); err != nil {
 		return err
 	}
-	if h.entered && !h.gate.Skipping() {
-		h.entered = false
+	if h.gen.entered && !h.gate.Skipping() {
+		h.gen.entered = false
 		h.intake.end()
 	}
 	h.gen.progressed(end)

@@ -208,7 +208,7 @@ func (k *keeper) write(ctx context.Context, row checkpoint.Row) error {
 	if s := k.tick.Snapshot(row.Confirmed); s != "" {
 		row.Snapshot = s
 	}
-	row.OldestUnconfirmed, _ = k.gen.ledger.Oldest()
+	row.OldestUnconfirmed, _ = k.gen.oldest()
 	err := k.link.sql.do(func(*pgx.Conn) error {
 		return k.link.store.Save(ctx, row, k.link.session.BackendPID())
 	})
@@ -237,7 +237,7 @@ func (k *keeper) showWaiting(ctx context.Context) error {
 		return err
 	}
 	row := k.gen.row()
-	if oldest, waits := k.gen.ledger.Oldest(); !waits || row.OldestUnconfirmed.Equal(oldest) {
+	if oldest, waits := k.gen.oldest(); !waits || row.OldestUnconfirmed.Equal(oldest) {
 		return nil
 	}
 	return k.write(ctx, row)

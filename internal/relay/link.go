@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/control"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/roots"
 	"github.com/postrider/postrider/parking"
@@ -32,6 +33,8 @@ type link struct {
 	intake  *intake
 	keeper  *keeper
 	retrier *retrier
+	attend  *attendant
+	copiers []*copier
 	parking *parkSession
 	roots   *roots.Finder
 
@@ -61,7 +64,7 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	g.relay.state.set(phaseConnecting)
 	l := &link{gen: g, broken: make(chan error, 8)}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.intake = newIntake(l.ctx, g.midTransaction())
+	l.intake = newIntake(l.ctx, g.entered)
 	defer func() {
 		if err != nil {
 			l.close()
@@ -100,11 +103,19 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if l.watch, err = replication.ConnectSQL(ctx, g.cfg.Replication.ConnString, "postrider "+g.cfg.Publisher+" (shutdown watch)"); err != nil {
 		return nil, err
 	}
-	if _, err := l.watch.Exec(ctx, "LISTEN "+parking.Channel); err != nil {
-		return nil, sqlError("listen for", "commands about parked events", err)
+	if _, err := l.watch.Exec(ctx, "LISTEN "+parking.Channel+"; LISTEN "+control.Channel); err != nil {
+		return nil, sqlError("listen for", "commands", err)
 	}
-	l.retrier, err = newRetrier(l)
-	return l, err
+	l.copiers = newCopiers(l)
+	if l.retrier, err = newRetrier(l); err != nil {
+		return nil, err
+	}
+	// After LISTEN, and before the first event: a relay that is to be paused starts so.
+	l.attend = newAttendant(l)
+	if err := l.inTime(ctx, l.attend.learn); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // inTime bounds a step of several statements, none of which takes long on a server

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/control"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -23,10 +24,13 @@ type metrics struct {
 	ignoredOps    *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
 	parked        *prometheus.CounterVec
+	deadLetters   *prometheus.CounterVec
 	parkedNow     *prometheus.GaugeVec
 	parkedOldest  prometheus.GaugeFunc
 	ownerless     prometheus.Gauge
 	heldKeys      prometheus.GaugeFunc
+	paused        prometheus.Gauge
+	purged        *prometheus.CounterVec
 	storedLSN     prometheus.Gauge
 	confirmedLSN  prometheus.Gauge
 	restartLSN    prometheus.Gauge
@@ -62,6 +66,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.ignoredOps = vec("ignored_total", "Changes that publish nothing, by operation.", "op")
 	m.refusals = vec("refused_total", "Events that could not be published, by reason.", "reason")
 	m.parked = vec("parked_total", "Events that were parked and are durable, by reason; held ones stand behind another of their key.", "reason")
+	m.deadLetters = vec("dead_letters_total", "Copies of parked events for dead-letter topics, by result: sent, given_up, or failed, which is tried again.", "result")
 	m.parkedNow = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "postrider", Name: "parked_events", Help: "Parked events that are neither published nor discarded, by reason.",
 	}, []string{"reason"})
@@ -72,6 +77,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.heldKeys = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "postrider", Name: "held_keys", Help: "Keys of which later events wait behind a parked one.",
 	}, m.heldNow)
+	m.paused = gauge("paused", "1 while publishing is paused by `postrider pause`, reached or not.")
+	m.purged = vec("purged_rows_total", "Rows that the scheduled purge has deleted, by table.", "table")
 	m.storedLSN = gauge("stored_lsn", "The durable position, as a byte position in the WAL.")
 	m.confirmedLSN = gauge("confirmed_lsn", "What was last reported to the slot, as a byte position in the WAL.")
 	m.restartLSN = gauge("restart_lsn", "Where the slot would begin to read again, as a byte position in the WAL.")
@@ -79,17 +86,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.safeBytes = gauge("safe_wal_bytes", "WAL that may still be written before the slot is in danger; absent limits show as -1.")
 	m.walStatus = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "postrider", Name: "wal_status", Help: "1 for the slot's current wal_status."}, []string{"status"})
 	m.oldestSeconds = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "postrider", Name: "oldest_unconfirmed_seconds", Help: "Age of the oldest event that was received and is not resolved; 0 where there is none.",
+		Namespace: "postrider", Name: "oldest_unconfirmed_seconds", Help: "Age of the oldest event that was received and is not resolved, or at which a pause holds the stream; 0 where there is none.",
 	}, m.oldestAge)
 	m.unconfirmed = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "postrider", Name: "unconfirmed_events", Help: "Events that were received and are not resolved.",
 	}, m.unconfirmedEvents)
 	if reg != nil {
-		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked,
-			m.parkedNow, m.parkedOldest, m.ownerless, m.heldKeys,
+		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked, m.deadLetters,
+			m.parkedNow, m.parkedOldest, m.ownerless, m.heldKeys, m.paused, m.purged,
 			m.storedLSN, m.confirmedLSN, m.restartLSN, m.heldBytes, m.safeBytes, m.walStatus, m.oldestSeconds, m.unconfirmed)
 	}
 	return m
+}
+
+func (m *metrics) pausing(p control.Pausing) {
+	m.paused.Set(0)
+	if p.On() {
+		m.paused.Set(1)
+	}
 }
 
 func (m *metrics) ignored(op string)           { m.ignoredOps.WithLabelValues(op).Inc() }
@@ -169,8 +183,11 @@ func (m *metrics) ledgerNow() *checkpoint.Ledger {
 }
 
 func (m *metrics) oldestAge() float64 {
-	if l := m.ledgerNow(); l != nil {
-		if oldest, ok := l.Oldest(); ok {
+	m.mu.Lock()
+	gen := m.gen
+	m.mu.Unlock()
+	if gen != nil {
+		if oldest, ok := gen.oldest(); ok {
 			return max(0, time.Since(oldest).Seconds())
 		}
 	}

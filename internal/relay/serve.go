@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/internal/control"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/replication"
 )
@@ -23,6 +24,10 @@ func (l *link) serve(ctx context.Context) error {
 	l.launch(l.keeper.run)
 	l.launch(l.parkEvents)
 	l.launch(l.retrier.run)
+	l.launch(l.attend.run)
+	for _, c := range l.copiers {
+		l.launch(c.run)
+	}
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)
@@ -66,9 +71,7 @@ func (l *link) launch(fn func(context.Context) error) {
 }
 
 func (l *link) runStream(ctx context.Context) error {
-	h := &handler{
-		gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, entered: l.gen.midTransaction(), ctx: ctx, roots: l.roots,
-	}
+	h := &handler{gen: l.gen, gate: checkpoint.NewGate(l.gen.ledger), intake: l.intake, ctx: ctx, roots: l.roots}
 	if at := l.gen.row().Confirmed; at > l.slot.ConfirmedFlush {
 		// The row is durable proof; the slot was saved earlier (trap 9).
 		l.stream.Confirm(at)
@@ -84,8 +87,10 @@ func (l *link) runStream(ctx context.Context) error {
 // sessions are ended first: its 57P01 is heard while reading stands still (rule 1).
 func (l *link) watchShutdown(ctx context.Context) error {
 	for {
-		_, err := l.watch.WaitForNotification(ctx)
+		heard, err := l.watch.WaitForNotification(ctx)
 		switch {
+		case err == nil && heard.Channel == control.Channel:
+			hint(l.attend.wake)
 		case err == nil:
 			l.gen.park.retries.ask()
 		case ctx.Err() != nil:

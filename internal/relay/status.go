@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/control"
 	"github.com/postrider/postrider/publisher"
 )
 
@@ -27,11 +28,14 @@ const staleAfter = 90 * time.Second
 type Status struct {
 	Publisher string `json:"publisher"`
 	Slot      string `json:"slot"`
-	// Phase is starting, connecting, standby, streaming, reconnecting, draining or stopped.
+	// Phase is starting, connecting, standby, streaming, pausing, paused, reconnecting, draining or stopped.
 	Phase string `json:"phase"`
 	// WaitsFor says what keeps it from streaming, "" where nothing does.
 	WaitsFor string `json:"waits_for,omitempty"`
-	// Ready says that the slot is ours and the wire is alive.
+	// PausedAt and PausedBy: publishing is, or is to be, paused.
+	PausedAt *time.Time `json:"paused_at"`
+	PausedBy string     `json:"paused_by,omitempty"`
+	// Ready says that the slot is ours, the wire is alive, and nobody has paused it.
 	Ready bool `json:"ready"`
 	// Stored is the durable position, HandedOn how far the stream was routed.
 	Stored   event.LSN `json:"stored_lsn"`
@@ -76,6 +80,9 @@ type state struct {
 	activity  func() time.Time
 	lastAck   time.Time
 	published uint64
+	// pause is what was asked for, as a link last read it; pauseAt how far that is.
+	pause   control.Pausing
+	pauseAt control.State
 }
 
 func (s *state) set(phase string) {
@@ -102,6 +109,17 @@ func (s *state) streaming(activity func() time.Time) {
 	s.mu.Unlock()
 }
 
+// pausing shows a pause, or its end.
+func (s *state) pausing(wish control.Pausing, at control.State) {
+	s.mu.Lock()
+	s.pause, s.pauseAt = wish, at
+	gen := s.gen
+	s.mu.Unlock()
+	if gen != nil {
+		gen.metrics.pausing(wish)
+	}
+}
+
 func (s *state) publish(g *generation) {
 	s.mu.Lock()
 	s.gen = g
@@ -121,6 +139,7 @@ func (r *Relay) Status() Status {
 	r.state.mu.Lock()
 	s := Status{Publisher: r.cfg.Publisher, Slot: r.cfg.Replication.Slot, Phase: r.state.phase, WaitsFor: r.state.waits, Published: r.state.published}
 	gen, activity, lastAck := r.state.gen, r.state.activity, r.state.lastAck
+	pause, pauseAt := r.state.pause, r.state.pauseAt
 	r.state.mu.Unlock()
 	if s.Phase == "" {
 		s.Phase = phaseStarting
@@ -131,6 +150,7 @@ func (r *Relay) Status() Status {
 		s.LastWireActivity = optionalTime(at)
 		s.Ready = s.Phase == phaseStreaming && time.Since(at) < staleAfter
 	}
+	s.paused(pause, pauseAt)
 	if gen == nil {
 		return s
 	}
@@ -138,11 +158,22 @@ func (r *Relay) Status() Status {
 	s.Publishing = publishing(gen.publisher.Stats())
 	if ledger := gen.ledgerNow(); ledger != nil {
 		s.Unconfirmed = ledger.Unresolved()
-		if oldest, ok := ledger.Oldest(); ok {
-			s.OldestUnconfirmed = optionalTime(oldest)
-		}
+	}
+	if oldest, ok := gen.oldest(); ok {
+		s.OldestUnconfirmed = optionalTime(oldest)
 	}
 	return s
+}
+
+// paused puts a pause in the place of streaming.
+func (s *Status) paused(p control.Pausing, at control.State) {
+	if !p.On() {
+		return
+	}
+	s.PausedAt, s.PausedBy = optionalTime(p.Since), p.By
+	if s.Phase == phaseStreaming {
+		s.Phase, s.WaitsFor, s.Ready = string(at), pausedWords(p), false
+	}
 }
 
 func optionalTime(t time.Time) *time.Time {
