@@ -35,11 +35,13 @@ func (r *Reader) Plan(ctx context.Context, task int64, sel Selection) (Planned, 
 			return err
 		}
 		q := &query{}
-		sql, err := r.planSQL(ctx, tx, q, q.param(task), sel, next)
+		place := q.param(task)
+		numbered, err := r.numberedSQL(ctx, tx, q, sel, next)
 		if err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, sql, q.args...)
+		tag, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO postrider.task_item (task, n, source_table, event_id)
+			SELECT %s, p.n, p.name, p.id FROM (%s) p ORDER BY p.n`, place, numbered), q.args...)
 		planned.Items = tag.RowsAffected()
 		return err
 	})
@@ -47,6 +49,19 @@ func (r *Reader) Plan(ctx context.Context, task int64, sel Selection) (Planned, 
 		return Planned{}, sqlError("list the events of", fmt.Sprintf("task %d", task), err)
 	}
 	return planned, nil
+}
+
+// Losses counts what a plan of the selection would leave out.
+func (r *Reader) Losses(ctx context.Context, sel Selection) (withoutID, shared int64, err error) {
+	var planned Planned
+	err = r.inTx(ctx, readOnly, func(tx pgx.Tx) error {
+		next, err := nextXID(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return r.planLosses(ctx, tx, sel, next, &planned)
+	})
+	return planned.WithoutID, planned.Shared, sqlError("count the rows of", "the tables", err)
 }
 
 // planLosses counts what the plan leaves out.
@@ -73,9 +88,10 @@ func (r *Reader) planLosses(ctx context.Context, tx pgx.Tx, sel Selection, next 
 	return nil
 }
 
-// planSQL numbers the rows. g is the place in the whole order. Inside a key whose rows all
-// have a version, the same places are filled in the order of versions.
-func (r *Reader) planSQL(ctx context.Context, tx pgx.Tx, q *query, task string, sel Selection, next int64) (string, error) {
+// numberedSQL gives the rows' table and event id with their numbers. g is the place in the
+// whole order. Inside a key whose rows all have a version, the same places are filled in
+// the order of versions.
+func (r *Reader) numberedSQL(ctx context.Context, tx pgx.Tx, q *query, sel Selection, next int64) (string, error) {
 	var parts []string
 	unique := true
 	for i, t := range r.tables {
@@ -91,19 +107,17 @@ func (r *Reader) planSQL(ctx context.Context, tx pgx.Tx, q *query, task string, 
 		candidates = fmt.Sprintf(`SELECT * FROM (SELECT c.*, row_number() OVER (PARTITION BY c.source, c.id ORDER BY %s) AS copy FROM (%s) c) c WHERE c.copy = 1`, OrderSQL, candidates)
 	}
 	placed := fmt.Sprintf("SELECT c.*, row_number() OVER (ORDER BY %s) AS g FROM (%s) c", OrderSQL, candidates)
-	insert := "INSERT INTO postrider.task_item (task, n, source_table, event_id)\n"
 	if r.mapped(func(m *router.Mapping) string { return m.AggregateVersion }) == 0 {
-		return insert + fmt.Sprintf("SELECT %s, g, name, id FROM (%s) g ORDER BY g", task, placed), nil
+		return fmt.Sprintf("SELECT g AS n, name, id FROM (%s) g", placed), nil
 	}
-	return insert + fmt.Sprintf(`
+	return fmt.Sprintf(`
 WITH g AS MATERIALIZED (%s),
 w AS (SELECT g.*, key IS NOT NULL AND count(version) OVER u = count(*) OVER u AS whole, row_number() OVER (u ORDER BY g) AS nth
         FROM g WINDOW u AS (PARTITION BY source, kind, key)),
 v AS MATERIALIZED (SELECT w.*, row_number() OVER (PARTITION BY source, kind, key ORDER BY CASE WHEN whole THEN version END, g) AS place FROM w)
-SELECT %s, n.g, v.name, v.id
+SELECT n.g AS n, v.name, v.id
   FROM v JOIN v n ON n.source = v.source AND coalesce(n.kind, '') = coalesce(v.kind, '') AND (n.kind IS NULL) = (v.kind IS NULL)
-   AND coalesce(n.key, '') = coalesce(v.key, '') AND (n.key IS NULL) = (v.key IS NULL) AND n.nth = v.place
- ORDER BY n.g`, placed, task), nil
+   AND coalesce(n.key, '') = coalesce(v.key, '') AND (n.key IS NULL) = (v.key IS NULL) AND n.nth = v.place`, placed), nil
 }
 
 // candidatesSQL gives a table's rows with what orders them.

@@ -69,7 +69,7 @@ sources:
       - topic: %s.${aggregate_type}
     on_refusal: %s
     dead_letter_topic: %q
-%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), f.prefix, cmp.Or(f.policy, router.OnRefusalHalt), f.deadLetters, extra)
+%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), f.prefix, cmp.Or(f.policy, router.OnRefusalHalt), f.deadLetters, f.extra+extra)
 	path := filepath.Join(f.t.TempDir(), "postrider.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		f.t.Fatal(err)

@@ -22,6 +22,8 @@ type recoverWindow struct {
 	keeps bool
 	// made: the slot exists when the recovery is killed.
 	made bool
+	// meanwhile is what somebody does to the slot before --resume; SLOT is its name.
+	meanwhile string
 }
 
 func recoverWindows() []recoverWindow {
@@ -36,6 +38,14 @@ func recoverWindows() []recoverWindow {
 		{name: "published, step not stored", table: "postrider.task", event: "UPDATE", when: step("published"), made: true},
 		{name: "parked, step not stored", table: "postrider.task", event: "UPDATE", when: step("parked"), made: true},
 		{name: "position not stored", table: "postrider.checkpoint", event: "UPDATE", when: "true", made: true},
+		{
+			name: "slot made anew by hand before it is resumed", table: "postrider.task", event: "UPDATE", when: step("published"), made: true,
+			meanwhile: "SELECT pg_drop_replication_slot('SLOT'); SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')",
+		},
+		{
+			name: "kept slot: dropped before it is resumed", table: "postrider.task", event: "UPDATE", when: step("compared"), keeps: true, made: true,
+			meanwhile: "SELECT pg_drop_replication_slot('SLOT')",
+		},
 		{name: "kept slot: list made, not stored", table: "postrider.task", event: "UPDATE", when: step("listed"), keeps: true, made: true},
 		{name: "kept slot: compared, not stored", table: "postrider.task", event: "UPDATE", when: step("compared"), keeps: true, made: true},
 		{name: "kept slot: position not stored", table: "postrider.checkpoint", event: "UPDATE", when: "true", keeps: true, made: true},
@@ -86,6 +96,9 @@ func (w *recoverWindow) kill(t *testing.T) {
 		t.Errorf("the slot is %s", f.slotRow())
 	}
 	f.series("order", "b", 18, 20)
+	for _, sql := range strings.Split(strings.ReplaceAll(w.meanwhile, "SLOT", f.db.Slot), "; ") {
+		f.db.Exec(t, sql)
+	}
 
 	said := requireExit(t, spawn(t, "run", "--until-lsn", "now", "--config", f.yaml("")), operr.Slot.ExitCode())
 	if !strings.Contains(said, "recover --resume") {
@@ -102,8 +115,8 @@ func (w *recoverWindow) kill(t *testing.T) {
 	f.ran()
 	copies, _ := f.requireWhole(f.topic("order"), map[string]int{"a": 60, "b": 22})
 	t.Logf("%d copies", copies)
-	// Only what was acknowledged and not saved comes twice.
-	if w.when != "NEW.done > OLD.done" && copies > 0 {
+	// What was acknowledged and not saved is found in the topic.
+	if copies > 0 {
 		t.Errorf("%d copies, want none", copies)
 	}
 	f.requireIDs(f.topic("order"))

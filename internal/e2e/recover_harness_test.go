@@ -158,10 +158,19 @@ func (f *fixture) requireIDs(topic string) {
 	}
 	must(f.t, rows.Err())
 	f.t.Logf("%d rows, %d ids in the topic", n, len(values))
+	f.agreed()
 }
 
-// backup takes a base backup of the server, or skips the test where the installation
-// has no pg_basebackup.
+// agreed wants `reconcile` to find nothing, over the whole table.
+func (f *fixture) agreed() {
+	f.t.Helper()
+	cmd := exec.Command(built(f.t), "reconcile", "--since", "all", "--config", f.yaml(""))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		f.t.Errorf("reconcile: %v\n%s", err, out)
+	}
+}
+
+// backup takes a base backup of the server.
 func backup(t *testing.T, server *devstack.Postgres, standby bool) (dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "postrider-backup-") //nolint:usetesting // PostgreSQL runs as another user where we are root, and does not get into t.TempDir
@@ -170,18 +179,20 @@ func backup(t *testing.T, server *devstack.Postgres, standby bool) (dir string) 
 	must(t, os.Chmod(dir, 0o755))
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	err = server.BaseBackup(ctx, dir, standby)
-	if errors.Is(err, devstack.ErrNoProgram) {
-		t.Skip(err)
-	}
-	must(t, err)
+	must(t, server.BaseBackup(ctx, dir, standby))
 	return dir
 }
 
 // restored starts a server on a backup, and gives the fixture as it is there.
 func (f *fixture) restored(dir string, settings map[string]string) (*fixture, *devstack.Postgres) {
 	f.t.Helper()
-	server := testkit.PrivatePostgres(f.t, devstack.PostgresOptions{Dir: dir, Settings: settings})
+	return f.restoredOn("", dir, settings)
+}
+
+// restoredOn is restored for a server of a version.
+func (f *fixture) restoredOn(version, dir string, settings map[string]string) (*fixture, *devstack.Postgres) {
+	f.t.Helper()
+	server := testkit.PrivatePostgres(f.t, devstack.PostgresOptions{Version: version, Dir: dir, Settings: settings})
 	return f.on(server), server
 }
 

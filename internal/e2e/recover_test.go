@@ -412,3 +412,164 @@ func TestRecoverLoadedElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// TestPromotedFailoverSlot: since 17 a standby keeps a copy of the slot, and after a promotion
+// `run` starts from it: recover has nothing to do, and says so. Where the row of the
+// checkpoint came back older than the slot's copy, the start cannot be proved, and recover
+// ticks the events off that the topic has (rules 3, 4 and 6, trap 29).
+func TestPromotedFailoverSlot(t *testing.T) {
+	t.Parallel()
+	for _, version := range pick([]string{"18"}, []string{"17", "18"}) {
+		for name, old := range map[string]bool{"with its row": false, "with an older row": true} {
+			t.Run(version+" "+name, func(t *testing.T) {
+				t.Parallel()
+				requirePromotedSlot(t, version, old)
+			})
+		}
+	}
+}
+
+func requirePromotedSlot(t *testing.T, version string, old bool) {
+	t.Helper()
+	primary := versionedPostgres(t, version)
+	f := newFixture(t, testkit.NewDB(t, primary.DSN()), testkit.Kafka(t))
+	f.createTopic("order", 1, nil)
+	f.db.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s'); SELECT pg_create_physical_replication_slot('standby', true)", f.db.Slot))
+	requireDone(t, spawn(t, "setup", "--failover", "--config", f.yaml("")))
+	f.series("order", "k", 1, 5)
+	f.quietRelay()
+	saved := f.scalar("SELECT format('UPDATE postrider.checkpoint SET confirmed_lsn = %L, snapshot = %L, idle = false', confirmed_lsn, snapshot) FROM postrider.checkpoint")
+	f.series("order", "k", 6, 10)
+	f.quietRelay()
+
+	settings := standbySettings(primary)
+	settings["primary_conninfo"] += " dbname=postgres"
+	settings["primary_slot_name"], settings["hot_standby_feedback"], settings["sync_replication_slots"] = "standby", "on", "on"
+	s, _ := f.restoredOn(version, backup(t, primary, true), settings)
+	// A copy is kept when the slot on the primary has moved past what the standby still has.
+	run := spawn(t, "run", "--config", f.yaml(""))
+	testkit.Eventually(t, 2*patience, func() error {
+		f.db.Exec(t, "SELECT pg_log_standby_snapshot()")
+		synced := s.scalar("SELECT coalesce((SELECT concat_ws(' ', synced, temporary, confirmed_flush_lsn) FROM pg_replication_slots WHERE slot_name = '" + f.db.Slot + "'), 'none')")
+		if !strings.HasPrefix(synced, "t f ") {
+			return fmt.Errorf("the standby's copy of the slot is %q", synced)
+		}
+		return nil
+	})
+	if code := run.terminate(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, run.said())
+	}
+	f.series("order", "k", 11, 15)
+	at := f.walEnd()
+	testkit.EventuallyTrue(t, patience, "the standby does not follow", func() bool {
+		return s.scalar("SELECT (pg_last_wal_replay_lsn() >= '"+at.String()+"')::text") == "true"
+	})
+	must(t, primary.Halt(devstack.Fast))
+	s.db.Exec(t, "SELECT pg_promote()")
+	testkit.EventuallyTrue(t, patience, "the standby is not promoted", func() bool { return s.scalar("SELECT pg_is_in_recovery()::text") == "false" })
+
+	if old {
+		s.db.Exec(t, saved)
+		s.refusedRun("neither covered by the stored snapshot nor came on the stream")
+		if dry := s.recover(); dry.code != 0 || dry.Diagnosis.Case != recovery.CaseDoubtful || dry.Comparison.ToPublish != 0 || dry.Comparison.InTopic != 5 || dry.Comparison.OnStream != 5 {
+			t.Errorf("%d, %+v, %+v", dry.code, dry.Diagnosis, dry.Comparison)
+		}
+		if done := s.recover("--yes"); done.code != 0 || done.Published != 0 || done.Diagnosis.Method != recovery.KeepSlot {
+			t.Errorf("%d, %d published, %+v", done.code, done.Published, done.Diagnosis)
+		}
+	} else if dry := s.recover(); dry.code != 0 || dry.Diagnosis.Needed {
+		t.Errorf("%d, %+v", dry.code, dry.Diagnosis)
+	}
+	s.series("order", "k", 16, 17)
+	s.ran()
+	// A start that cannot be proved stores nothing: what its stream brought comes again.
+	if copies := s.requireSeries(s.topic("order"), 1, 17); !old && copies != 0 || copies > 5 {
+		t.Errorf("%d copies", copies)
+	}
+}
+
+// TestRecoverTwoTables: ids of two tables are nobody's but their own: an event that comes
+// on the stream, or stands in a topic, does not settle that of another table. One table is
+// partitioned and published by its leaves (trap 25).
+func TestRecoverTwoTables(t *testing.T) {
+	t.Parallel()
+	const second = `CREATE TABLE second (id bigserial, aggregate_id text, payload jsonb) PARTITION BY RANGE (id);
+		CREATE TABLE second_low PARTITION OF second FOR VALUES FROM (1) TO (16);
+		CREATE TABLE second_high PARTITION OF second FOR VALUES FROM (16) TO (1000);`
+	f := newFixtureWith(t, testkit.Postgres(t), testkit.Kafka(t),
+		strings.Replace(sharedTable, "id uuid PRIMARY KEY DEFAULT gen_random_uuid()", "id bigserial PRIMARY KEY", 1)+";"+second)
+	f.db.Exec(t, "ALTER PUBLICATION "+quoted(f.db.Publication)+" ADD TABLE second")
+	f.extra = fmt.Sprintf(`  - table: public.second
+    mapping: {event_id: id, key: aggregate_id, payload: payload}
+    routes: [{topic: %s.second}]
+    on_refusal: halt
+`, f.prefix)
+	f.createTopic("order", 1, nil)
+	f.createTopic("second", 1, nil)
+	both := func(from, to int) {
+		f.batch("order", "k", from, to, 0)
+		f.db.Exec(t, fmt.Sprintf("INSERT INTO second(aggregate_id, payload) SELECT 'k', to_jsonb(i) FROM generate_series(%d, %d) i", from, to))
+	}
+	both(1, 10)
+	f.quietRelay()
+	f.db.Exec(t, "UPDATE postrider.checkpoint SET idle = false")
+	f.batch("order", "k", 11, 20, 0) // 11 to 20 of the first table go missing
+	f.db.Exec(t, fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())", f.db.Slot))
+	// and those of the second come on the stream
+	f.db.Exec(t, "INSERT INTO second(aggregate_id, payload) SELECT 'k', to_jsonb(i) FROM generate_series(11, 20) i")
+	_, done := f.mustRecover(recovery.CaseMoved)
+	if c := done.Comparison; done.Published != 10 || c.OnStream != 10 {
+		t.Errorf("%d published, %+v", done.Published, *c)
+	}
+	f.ran()
+	for _, topic := range []string{"order", "second"} {
+		if copies := f.requireSeries(f.topic(topic), 1, 20); copies != 0 {
+			t.Errorf("%s: %d copies", topic, copies)
+		}
+	}
+}
+
+// TestRecoverAsks: where the topic does not reach back to a row's time, that it is not
+// found there proves nothing. The recovery asks, and goes on with the answer. --since
+// leaves old rows out from the start.
+func TestRecoverAsks(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string][]string{
+		"settle": {"--resume", "--expired", "settle"}, "publish": {"--resume", "--expired", "publish"}, "since": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testkit.Postgres(t), testkit.KafkaReal(t))
+			f.createTopic("order", 1, nil)
+			f.series("order", "k", 1, 10)
+			f.quietRelay()
+			f.broker.Trim(t, f.topic("order"), 6)
+			since := f.scalar("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
+			f.series("order", "k", 11, 13)
+			// Nothing says which rows are published: all are compared.
+			f.db.Exec(t, "UPDATE postrider.checkpoint SET snapshot = NULL, idle = false")
+			f.db.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", f.db.Slot))
+			var done recovered
+			if answer == nil {
+				done = f.recover("--yes", "--since", since)
+			} else {
+				if asked := f.recover("--yes"); asked.code != 5 || !strings.Contains(asked.stderr, "--expired") || asked.Comparison.Expired == 0 {
+					t.Fatalf("%d, %+v: %s", asked.code, asked.Comparison, asked.stderr)
+				}
+				done = f.recover(answer...)
+			}
+			if done.code != 0 {
+				t.Fatalf("%d: %s", done.code, done.stderr)
+			}
+			f.ran()
+			got, _ := firsts(t, f.broker.ReadAll(t, f.topic("order")))
+			want := "7 8 9 10 11 12 13"
+			if name == "publish" {
+				want = "7 8 9 10 1 2 3 4 5 6 11 12 13"
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("the topic has %v, want %s", got, want)
+			}
+		})
+	}
+}

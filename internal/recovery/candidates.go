@@ -9,12 +9,13 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
 )
 
-// mostCandidates bounds what is compared at once, at 64 bytes each.
+// mostCandidates bounds what is compared at once, at 72 bytes each.
 const mostCandidates = 20_000_000
 
 // fate is what became of a candidate.
@@ -25,6 +26,7 @@ const (
 	inTopic              // its topic has it
 	isParked             // postrider.parked has it
 	onStream             // it comes on the stream of a slot that is kept
+	replaced             // its topic is compacted, and has a later event of its key
 	conflict             // its topic has another event of that id
 	expired              // its topic does not reach back to its time
 )
@@ -39,6 +41,7 @@ type candidate struct {
 	unit   uint64 // of topic and key: what has an order; 0 where there is none
 	n      int64  // its number in the list, or 0
 	millis int64  // the record's time, or unknownTime
+	commit int64  // when its transaction committed, or unknownTime
 	topic  uint32 // in candidates.topics; noTopic where the router refused it
 	table  uint32 // in candidates.tables
 	kind   uint32 // in candidates.kinds
@@ -59,9 +62,9 @@ type candidates struct {
 
 func newCandidates() *candidates { return &candidates{seed: maphash.MakeSeed()} }
 
-// add takes a row. msg is what could be found of the record; refused says that the
-// router does not take it.
-func (c *candidates) add(table string, n int64, msg *event.Message, refused bool) error {
+// add takes a row. commit is the time of its transaction, zero where nobody knows. msg is
+// what could be found of the record; refused says that the router does not take it.
+func (c *candidates) add(table string, n int64, commit time.Time, msg *event.Message, refused bool) error {
 	if len(c.list) == mostCandidates {
 		return &operr.Error{
 			Class: operr.Config, Op: "compare", Subject: "table and topic", Err: fmt.Errorf("more than %d rows may be missing", mostCandidates),
@@ -71,6 +74,9 @@ func (c *candidates) add(table string, n int64, msg *event.Message, refused bool
 	added := candidate{id: c.hash(msg.EventID), n: n, millis: msg.TimestampMillis, topic: noTopic, table: c.tables.index(table), kind: c.kinds.index(string(msg.AggregateType) + "\x00" + string(msg.EventType))}
 	if msg.TimestampMillis <= 0 {
 		added.millis = unknownTime
+	}
+	if added.commit = commit.UnixMilli(); commit.IsZero() {
+		added.commit = unknownTime
 	}
 	if !refused {
 		added.topic = c.topics.index(msg.Topic)
@@ -124,9 +130,9 @@ func (c *candidates) record(topic uint32, id, key, value []byte, repaired bool) 
 	return known
 }
 
-// late counts missing candidates behind which a later one of their key is published:
-// they come too late for the order of their key.
-func (c *candidates) late() (events, keys int64) {
+// late hands on the missing candidates behind which a later one of their key is in their
+// topic: they come too late for the order of their key.
+func (c *candidates) late(yield func(*candidate)) {
 	last := map[uint64]int64{} // the last published one of a key that has a missing one
 	for i := range c.list {
 		if m := &c.list[i]; m.fate == missing && m.unit != 0 {
@@ -139,14 +145,11 @@ func (c *candidates) late() (events, keys int64) {
 			last[m.unit] = m.n
 		}
 	}
-	late := map[uint64]bool{}
 	for i := range c.list {
 		if m := &c.list[i]; m.fate == missing && m.unit != 0 && m.n < last[m.unit] {
-			events++
-			late[m.unit] = true
+			yield(m)
 		}
 	}
-	return events, int64(len(late))
 }
 
 // groups counts what is missing by topic and types.

@@ -3,6 +3,7 @@ package recovery
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/event"
 )
@@ -19,7 +20,7 @@ func sealed(t *testing.T, messages ...*event.Message) *candidates {
 	t.Helper()
 	c := newCandidates()
 	for i, m := range messages {
-		if err := c.add("public.outbox", int64(i+1), m, false); err != nil {
+		if err := c.add("public.outbox", int64(i+1), time.Time{}, m, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,8 +98,17 @@ func TestLate(t *testing.T) {
 		message("a", "4", "l", "4", 5), message("a", "5", "l", "5", 5), message("b", "6", "k", "6", 5))
 	c.record(c.topics.index("a"), []byte("2"), []byte("k"), []byte("2"), false)
 	c.record(c.topics.index("a"), []byte("4"), []byte("l"), []byte("4"), false)
-	if events, keys := c.late(); events != 1 || keys != 1 {
-		t.Errorf("%d events of %d keys are late, want 1 of 1", events, keys)
+	var late []int64
+	c.late(func(m *candidate) { late = append(late, m.n) })
+	if len(late) != 1 || late[0] != 1 {
+		t.Errorf("late are %v, want 1 alone", late)
+	}
+	// A compacted topic has dropped it, and is not given it again.
+	compare := &comparison{c: c, floor: math.MaxInt64}
+	compare.replace("a")
+	compare.conclude()
+	if r := compare.result; r.Replaced != 1 || r.Late != 0 || r.ToPublish != 3 {
+		t.Errorf("in a compacted topic: %+v", r)
 	}
 }
 
@@ -115,6 +125,40 @@ func TestEarliest(t *testing.T) {
 	}
 	if at, known := c.earliest(c.topics.index("none")); at != math.MaxInt64 || !known {
 		t.Errorf("a topic without candidates from %d, known %t", at, known)
+	}
+}
+
+// Where no timestamp is mapped, the commit tells old rows from new ones: in the history in
+// which they were written. Rows that were loaded carry that of the loading.
+func TestExpiredByCommit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		loaded  bool
+		commit  int64
+		floor   int64
+		expired int64
+	}{
+		{false, 300, math.MaxInt64, 1},
+		{false, 900, math.MaxInt64, 0},
+		{true, 900, math.MaxInt64, 1},
+		{false, 0, math.MaxInt64, 1}, // not kept by the server
+		{false, 0, 900, 0},           // but the row did not cover it
+		{false, 0, 300, 1},
+	} {
+		c := newCandidates()
+		at := time.Time{}
+		if tt.commit > 0 {
+			at = time.UnixMilli(tt.commit)
+		}
+		if err := c.add("public.outbox", 1, at, message("a", "1", "k", "1", 0), false); err != nil {
+			t.Fatal(err)
+		}
+		compare := &comparison{c: c, floor: tt.floor, loaded: tt.loaded}
+		compare.expire(TopicRead{Topic: "a", Trimmed: true, from: 500})
+		compare.conclude()
+		if compare.result.Expired != tt.expired {
+			t.Errorf("%+v: %d expired", tt, compare.result.Expired)
+		}
 	}
 }
 

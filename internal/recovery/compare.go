@@ -27,6 +27,8 @@ type Comparison struct {
 	Parked     int64 `json:"parked"`
 	InTopic    int64 `json:"in_topic"`
 	OnStream   int64 `json:"on_stream"`
+	// Replaced are not in their topic, which is compacted and has a later event of their key.
+	Replaced int64 `json:"replaced"`
 	// Conflicts have the id of another event of their topic, Expired are from before the topic's first record.
 	Conflicts int64 `json:"conflicts"`
 	Expired   int64 `json:"expired"`
@@ -58,6 +60,8 @@ type TopicRead struct {
 	// Trimmed says that the topic's first records are gone, and From when the first is that it has.
 	Trimmed bool       `json:"trimmed"`
 	From    *time.Time `json:"from"`
+	// Compacted says that the topic keeps the last record of a key only.
+	Compacted bool `json:"compacted"`
 	// Missing says that there is no such topic.
 	Missing bool `json:"missing"`
 	// WithoutID counts records that carry no event id.
@@ -75,6 +79,8 @@ type comparison struct {
 	o      Options
 	c      *candidates
 	floor  int64 // milliseconds: the topics are read from there, or earlier; MaxInt64 where nothing says
+	// loaded: the rows were loaded here, and carry the commit of the loading.
+	loaded bool
 	result Comparison
 	// present are the hashes of all event ids of the table, sorted: what the topic has
 	// besides is only there. nil: not asked.
@@ -143,6 +149,9 @@ func (c *comparison) readTopics(ctx context.Context, topics []string) error {
 			return err
 		}
 		c.result.Topics = append(c.result.Topics, read)
+		if read.Compacted {
+			c.replace(name)
+		}
 		c.expire(read)
 	}
 	return nil
@@ -156,6 +165,9 @@ func (c *comparison) readTopic(ctx context.Context, reader *topic.Reader, name s
 		return read, nil
 	}
 	if err != nil {
+		return read, err
+	}
+	if read.Compacted, err = reader.Compacted(ctx, name); err != nil {
 		return read, err
 	}
 	read.Trimmed = slices.ContainsFunc(starts, func(offset int64) bool { return offset > 0 })
@@ -297,10 +309,20 @@ func (c *comparison) record(number uint32, rec *topic.Record, read *TopicRead) e
 
 const mostExamples = 5
 
-// expire: what the topic does not have, and is from before its first record, may have been there.
-//
-// Where only the candidates' commit is bounded, by the row that did not cover them, that
-// has to do: those whose time nobody knows count as younger than the row.
+// replace: a compacted topic drops events behind which a later one of their key came.
+// Published again, they would stand behind it.
+func (c *comparison) replace(name string) {
+	number := c.c.topics.index(name)
+	c.c.late(func(m *candidate) {
+		if m.topic == number {
+			m.fate = replaced
+		}
+	})
+}
+
+// expire: what the topic does not have, and is from before its first record, may have been
+// there. A row's time is the mapped one, else that of its commit, else that of the
+// checkpoint that did not cover it; one of which nothing is known counts as old.
 func (c *comparison) expire(read TopicRead) {
 	if !read.Trimmed {
 		return
@@ -312,10 +334,13 @@ func (c *comparison) expire(read TopicRead) {
 			continue
 		}
 		at := m.millis
+		if at == unknownTime && !c.loaded {
+			at = m.commit
+		}
 		if at == unknownTime && c.floor != math.MaxInt64 {
 			at = c.floor
 		}
-		if at < read.from {
+		if at <= read.from { // in the same millisecond, too
 			m.fate = expired
 		}
 	}
@@ -337,8 +362,13 @@ func (c *comparison) conclude() {
 	decide(expired, &c.result.Expired, c.o.Expired)
 	c.result.Parked, c.result.OnStream = c.c.count(isParked), c.c.count(onStream)
 	c.result.InTopic = c.c.count(inTopic)
-	c.result.ToPublish = c.c.count(missing)
-	c.result.Late, c.result.LateKeys = c.c.late()
+	c.result.Replaced, c.result.ToPublish = c.c.count(replaced), c.c.count(missing)
+	keys := map[uint64]bool{}
+	c.c.late(func(m *candidate) {
+		c.result.Late++
+		keys[m.unit] = true
+	})
+	c.result.LateKeys = int64(len(keys))
 }
 
 // undecided is the error while a person has to decide.
@@ -387,7 +417,7 @@ func (c *comparison) load(ctx context.Context, reader *outbox.Reader, task int64
 		if n := int64(len(c.c.list)); n%100_000 == 0 && n > 0 {
 			c.r.progress(Progress{Phase: "read the table", Done: n})
 		}
-		return c.c.add(row.Table, row.N, row.Message, row.Refusal != nil)
+		return c.c.add(row.Table, row.N, row.CommitTime, row.Message, row.Refusal != nil)
 	})
 }
 

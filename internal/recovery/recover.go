@@ -150,9 +150,12 @@ func (r *Recovery) DryRun(ctx context.Context, o Options) (Report, error) {
 		return report, err
 	}
 	defer reader.Close(ctx)
-	c := r.newComparison(&f, d.Scope, o)
+	c, sel := r.newComparison(&f, d.Scope, o), selection(&f, d.Scope, o.Since)
 	report.Order = reader.Order()
-	if err := r.weigh(ctx, reader, c, 0, selection(&f, d.Scope, o.Since), d.Method); err != nil {
+	if c.result.WithoutID, c.result.Shared, err = reader.Losses(ctx, sel); err != nil {
+		return report, err
+	}
+	if err := r.weigh(ctx, reader, c, 0, sel, d.Method); err != nil {
 		return report, err
 	}
 	report.Comparison, report.ToPublish = &c.result, c.c.groups()
@@ -344,6 +347,7 @@ func (r *Recovery) openReader(ctx context.Context) (*outbox.Reader, error) {
 
 func (r *Recovery) newComparison(f *Facts, scope Scope, o Options) *comparison {
 	c := &comparison{r: r, o: o, c: newCandidates(), floor: math.MaxInt64, headers: idHeaders(r.cfg.Router.Sources), only: o.TopicOnly}
+	c.loaded = f.Stored == nil || f.Stored.SystemID != f.System.ID
 	if scope == Uncovered {
 		// What the row did not cover was published after the row's last event.
 		at := f.Stored.UpdatedAt

@@ -22,6 +22,9 @@ func (l *link) check(ctx context.Context) error {
 		// The first question that found the session broken; the others are its echo.
 		return transientOf(problems)
 	default:
+		if err := l.cutOff(ctx, problems); err != nil {
+			return err
+		}
 		return joinProblems(l.withPosition(ctx, problems))
 	}
 	now, err := replication.ReadPublications(ctx, l.sql.conn, g.cfg.Replication.Publications)
@@ -33,6 +36,20 @@ func (l *link) check(ctx context.Context) error {
 		return nil
 	}
 	return l.samePublications(now)
+}
+
+// cutOff: what is wrong with the slot may be what a recovery has left that was cut off, and
+// is to be taken up.
+func (l *link) cutOff(ctx context.Context, problems []*operr.Error) error {
+	for _, p := range problems {
+		if p.Class != operr.Slot {
+			continue
+		}
+		if err := l.noOpenTask(ctx); operr.ClassOf(err) == operr.Slot {
+			return err
+		}
+	}
+	return nil
 }
 
 // withPosition words the problem of a slot that is missing or lost by what is stored:

@@ -104,6 +104,31 @@ func (b *Broker) CreateTopic(t testing.TB, name string, partitions int32, config
 	})
 }
 
+// Trim deletes the first records of each partition, those before the offset, as retention does.
+func (b *Broker) Trim(t testing.TB, topic string, before int64) {
+	t.Helper()
+	c, err := b.newClient()
+	if err != nil {
+		t.Fatalf("testkit: %v", err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ends, err := kadm.NewClient(c).ListEndOffsets(ctx, topic)
+	if err != nil {
+		t.Fatalf("testkit: list offsets of %s: %v", topic, err)
+	}
+	offsets := kadm.Offsets{}
+	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(topic, o.Partition, min(before, o.Offset), -1) })
+	res, err := kadm.NewClient(c).DeleteRecords(ctx, offsets)
+	if err == nil {
+		err = res.Error()
+	}
+	if err != nil {
+		t.Fatalf("testkit: delete records of %s: %v", topic, err)
+	}
+}
+
 // deleteTopic is best effort: the broker may be down, and ends with the run.
 func (b *Broker) deleteTopic(name string) {
 	c, err := b.newClient()
