@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/postrider/postrider/internal/config"
-	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/reconcile"
+	"github.com/postrider/postrider/internal/reissue"
+	"github.com/postrider/postrider/internal/replay"
 )
 
 // momentFlag reads a time, or how long ago; nil where it is not given.
@@ -27,6 +27,21 @@ func momentFlag(name, text string, now time.Time) (*time.Time, error) {
 	return &at, nil
 }
 
-func (o *reconcileOptions) plan(context.Context, *config.Config, []reconcile.Ref) (*repairPlan, error) {
-	return nil, &operr.Error{Class: operr.Config, Op: "plan", Subject: "the replay", Err: errors.New("this build has no replay")}
+// plan plans a replay of what is to be repaired. It does not begin: what it publishes is to be looked at before.
+func (o *reconcileOptions) plan(ctx context.Context, cfg *config.Config, repair []reconcile.Ref) (plan *repairPlan, err error) {
+	ids := make([]string, len(repair))
+	for i, ref := range repair {
+		ids[i] = ref.EventID
+	}
+	err = withReplayer(ctx, cfg, func(r *replay.Replayer, _ *reissue.Desk) error {
+		task, _, err := r.Plan(ctx, replay.Request{EventIDs: ids, PerSecond: defaultReplayRate}, o.reason)
+		if err == nil {
+			plan = &repairPlan{
+				Task: task.ID, Events: task.Total, NeedsApproval: task.Detail.NeedsApproval,
+				Command: fmt.Sprintf("postrider replay --resume %d", task.ID),
+			}
+		}
+		return err
+	})
+	return plan, err
 }
