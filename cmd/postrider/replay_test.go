@@ -188,6 +188,9 @@ func TestReplay(t *testing.T) {
 	if r := s.replay(t, "list", "--all"); strings.Count(r.out, "done") != 2 || !strings.Contains(r.out, "billing lost them") {
 		t.Errorf("list: %s", r.out)
 	}
+	if n := scalar(t, s.db, `SELECT count(*)::text FROM postrider.task_item`); n != "0" {
+		t.Errorf("%s items are left of replays that published all", n)
+	}
 	if got := scalar(t, s.db, `SELECT string_agg(action, ' ' ORDER BY id) FROM postrider.audit WHERE detail ->> 'task' = $1`, task); got !=
 		"replay.plan replay.listed replay.begin replay.done" {
 		t.Errorf("audit: %s", got)
@@ -212,10 +215,6 @@ func TestReplayPublishesCopiesOnly(t *testing.T) {
 	s.awaitStates(t, "parked parked parked")
 	s.parked(t, "discard", "--aggregate", "gone", "--reason", "a test").expect(t, exitDone)
 	s.awaitReplayable(t, 10)
-	p.signal(syscall.SIGTERM)
-	p.end().expect(t, exitDone)
-	s.insertOrders(t, 4)
-
 	left := func(args ...string) string {
 		p := s.preview(t, append([]string{"--all"}, args...)...)
 		text := fmt.Sprint(p.Events)
@@ -224,6 +223,11 @@ func TestReplayPublishesCopiesOnly(t *testing.T) {
 		}
 		return text
 	}
+	testkit.EventuallyTrue(t, patience, "all rows are covered", func() bool { return left() == "10 parked 3" })
+	p.signal(syscall.SIGTERM)
+	p.end().expect(t, exitDone)
+	s.insertOrders(t, 4)
+
 	if got := left(); got != "10 unconfirmed 4 parked 3" {
 		t.Errorf("left out: %s", got)
 	}
