@@ -137,6 +137,8 @@ type Message struct {
 	AggregateVersion []byte
 	// OnRefusal is the policy of the route that gave the topic.
 	OnRefusal Policy
+	// DeadLetter is the topic that gets a copy of the event if it is parked; "" for none.
+	DeadLetter string
 }
 
 // Policy says what happens to an event that cannot be published.

@@ -192,6 +192,8 @@ func (d *Desk) Erase(ctx context.Context, f Filter, reason string, dry bool) (Se
 		}
 		_, err = tx.Exec(ctx, `UPDATE postrider.parked SET erased_at = clock_timestamp(), value = NULL, header_names = NULL, header_values = NULL,
 			row_shape = NULL, row_values = NULL, error = '',
+			dead_letter_at = CASE WHEN dead_letter_topic IS NOT NULL THEN coalesce(dead_letter_at, clock_timestamp()) END,
+			dead_letter_error = CASE WHEN dead_letter_topic IS NOT NULL AND dead_letter_at IS NULL THEN 'erased' ELSE dead_letter_error END,
 			noted = CASE WHEN state = 'parked' THEN false ELSE noted END,
 			finished_at = coalesce(finished_at, clock_timestamp()),
 			state = CASE WHEN state = 'parked' THEN 'discarded' ELSE state END WHERE id = ANY($1)`, sel.IDs)

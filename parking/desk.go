@@ -52,17 +52,20 @@ type Info struct {
 	Owner            *string    `json:"owner"`
 	Repaired         bool       `json:"repaired"`
 	ErasedAt         *time.Time `json:"erased_at"`
+	DeadLetterTopic  *string    `json:"dead_letter_topic"`
+	DeadLetterAt     *time.Time `json:"dead_letter_at"`
+	DeadLetterError  *string    `json:"dead_letter_error"`
 }
 
 const infoColumns = `id, state, reason, error, attempts, unit IS NOT NULL, event_id, event_type, aggregate_type, aggregate_id, aggregate_version,
 	topic, partition, source_table, octet_length(value)::bigint, commit_lsn::text, event_index, commit_time, parked_at, tried_at, finished_at,
-	owner, repaired, erased_at`
+	owner, repaired, erased_at, dead_letter_topic, dead_letter_at, dead_letter_error`
 
 func (i *Info) targets() []any {
 	return []any{
 		&i.ID, &i.State, &i.Reason, &i.Error, &i.Attempts, &i.Holds, &i.EventID, &i.EventType, &i.AggregateType, &i.AggregateID, &i.AggregateVersion,
 		&i.Topic, &i.Partition, &i.Table, &i.ValueBytes, &i.CommitLSN, &i.EventIndex, &i.CommitTime, &i.ParkedAt, &i.TriedAt, &i.FinishedAt,
-		&i.Owner, &i.Repaired, &i.ErasedAt,
+		&i.Owner, &i.Repaired, &i.ErasedAt, &i.DeadLetterTopic, &i.DeadLetterAt, &i.DeadLetterError,
 	}
 }
 

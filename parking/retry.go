@@ -144,6 +144,9 @@ func (s *Store) claim(ctx context.Context, find string, args ...any) (Claimed, e
 // would pass it.
 func (s *Store) claimOnce(ctx context.Context, tx pgx.Tx, find string, args ...any) (c Claimed, err error) {
 	ids, err := c.find(ctx, tx, find, args...)
+	if err == nil && len(c.Blocked) > 0 {
+		err = s.giveUpBlocked(ctx, tx, c.Blocked)
+	}
 	if err != nil || len(ids) == 0 {
 		return c, err
 	}
@@ -163,6 +166,22 @@ func (s *Store) claimOnce(ctx context.Context, tx pgx.Tx, find string, args ...a
 		return cmp.Or(cmp.Compare(p.Commit, q.Commit), cmp.Compare(p.Index, q.Index))
 	})
 	return c, s.audit(ctx, tx, "parked.claim", map[string]any{"ids": ids})
+}
+
+// giveUpBlocked takes back what was asked for behind a guilty event that nobody asked
+// for: one that came out of its lane after those behind it were asked for. A unit fails together.
+func (s *Store) giveUpBlocked(ctx context.Context, tx pgx.Tx, units map[Unit]bool) error {
+	var digests [][]byte
+	for u := range units {
+		digests = append(digests, u[:])
+	}
+	tag, err := tx.Exec(ctx, `UPDATE postrider.parked p SET state = 'parked' WHERE publisher = $1 AND unit = ANY($2) AND state = 'retry' AND EXISTS (
+		SELECT FROM postrider.parked g WHERE g.publisher = p.publisher AND g.unit = p.unit AND g.state = 'parked' AND g.reason <> 'held'
+		  AND (g.commit_lsn, g.event_index) < (p.commit_lsn, p.event_index))`, s.cfg.Publisher, digests)
+	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	return s.audit(ctx, tx, "parked.return", map[string]any{"behind": tag.RowsAffected()})
 }
 
 // find gives the rows to claim and notes the units that have a blocked one.
@@ -191,7 +210,7 @@ func (c *Claimed) find(ctx context.Context, tx pgx.Tx, find string, args ...any)
 
 const eventColumns = `id, commit_lsn::text, event_index, commit_time, unit, reason, error, attempts, event_id,
 	aggregate_type, aggregate_version, event_type, source_table, topic, partition, record_millis, key, value, header_names, header_values,
-	row_shape::text, row_values, repaired`
+	row_shape::text, row_values, repaired, dead_letter_topic`
 
 func collectEvents(rows pgx.Rows) ([]*Event, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Event, error) {
@@ -202,6 +221,7 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 			index                                    int64
 			unit                                     []byte
 			id, aggregate, version, kind, tab, topic *string
+			deadLetter                               *string
 			partition                                *int32
 			millis                                   *int64
 			names, values, rowValues                 [][]byte
@@ -209,7 +229,7 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 			committed                                nullableTime
 		)
 		err := row.Scan(&e.ID, &lsn, &index, &committed.at, &unit, &reason, &e.Error, &e.Attempts, &id,
-			&aggregate, &version, &kind, &tab, &topic, &partition, &millis, &m.Key, &m.Value, &names, &values, &shape, &rowValues, &e.Repaired)
+			&aggregate, &version, &kind, &tab, &topic, &partition, &millis, &m.Key, &m.Value, &names, &values, &shape, &rowValues, &e.Repaired, &deadLetter)
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +242,7 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 			e.Unit = &u
 		}
 		m.EventID, m.AggregateType, m.AggregateVersion, m.EventType = bytesOf(id), bytesOf(aggregate), bytesOf(version), bytesOf(kind)
-		m.Topic, e.SourceTable = deref(topic), deref(tab)
+		m.Topic, e.SourceTable, m.DeadLetter = deref(topic), deref(tab), deref(deadLetter)
 		m.Partition, m.TimestampMillis = event.NoPartition, deref(millis)
 		if partition != nil {
 			m.Partition = *partition
@@ -237,10 +257,12 @@ func collectEvents(rows pgx.Rows) ([]*Event, error) {
 	})
 }
 
-// Published says that events were acknowledged. Their bytes leave the row.
+// Published says that events were acknowledged. Their bytes leave the row, but for a
+// value that a copy still needs.
 func (s *Store) Published(ctx context.Context, ids []int64) error {
 	return s.write(ctx, "note published events", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE postrider.parked SET state = 'published', finished_at = clock_timestamp(), value = NULL, row_values = NULL
+		_, err := tx.Exec(ctx, `UPDATE postrider.parked SET state = 'published', finished_at = clock_timestamp(), row_values = NULL,
+			value = CASE WHEN dead_letter_topic IS NOT NULL AND dead_letter_at IS NULL THEN value END
 			WHERE id = ANY($1) AND state = 'publishing'`, ids)
 		if err != nil {
 			return err
@@ -255,15 +277,21 @@ type Return struct {
 	// Reason is set where it was refused again; empty where it stood behind one that was.
 	Reason event.Reason
 	Error  string
+	// Again: it came back for another event's sake, and is asked for still.
+	Again bool
 }
 
 // Returned puts events back that were not published.
 func (s *Store) Returned(ctx context.Context, events []Return) error {
 	return s.write(ctx, "put refused events back", func(ctx context.Context, tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		var refused, unsent []int64
+		var refused, unsent, again []int64
 		for _, r := range events {
-			if r.Reason == "" {
+			switch {
+			case r.Again:
+				again = append(again, r.ID)
+				continue
+			case r.Reason == "":
 				unsent = append(unsent, r.ID)
 				continue
 			}
@@ -272,12 +300,13 @@ func (s *Store) Returned(ctx context.Context, events []Return) error {
 				WHERE id = $1 AND state = 'publishing'`, r.ID, string(r.Reason), clean(r.Error))
 		}
 		batch.Queue(`UPDATE postrider.parked SET state = 'parked' WHERE id = ANY($1) AND state = 'publishing'`, unsent)
+		batch.Queue(`UPDATE postrider.parked SET state = CASE WHEN reason = 'held' THEN 'parked' ELSE 'retry' END WHERE id = ANY($1) AND state = 'publishing'`, again)
 		// What was asked for behind a refused one is not asked for any more: a unit fails together.
 		batch.Queue(`UPDATE postrider.parked SET state = 'parked' WHERE publisher = $1 AND state = 'retry'
 			AND unit IN (SELECT unit FROM postrider.parked WHERE id = ANY($2) AND unit IS NOT NULL)`, s.cfg.Publisher, refused)
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "parked.return", map[string]any{"refused": refused, "unsent": unsent})
+		return s.audit(ctx, tx, "parked.return", map[string]any{"refused": refused, "unsent": unsent, "again": again})
 	})
 }

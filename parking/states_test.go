@@ -36,6 +36,7 @@ func TestOnlyKnownTransitions(t *testing.T) {
 		"publish": {parking.Relay, func() error { return s.store().Published(ctx, one.IDs) }},
 		"return":  {parking.Relay, func() error { return s.store().Returned(ctx, []parking.Return{{ID: id, Reason: event.ReasonTooLarge}}) }},
 		"unsent":  {parking.Relay, func() error { return s.store().Returned(ctx, []parking.Return{{ID: id}}) }},
+		"again":   {parking.Relay, func() error { return s.store().Returned(ctx, []parking.Return{{ID: id, Again: true}}) }},
 		"park":    {parking.Relay, func() error { return s.store().Park(ctx, []*parking.Event{parkedEvent("k", 1, event.ReasonTooLarge)}) }},
 		"load":    {parking.Relay, func() error { _, err := s.store().Load(ctx, 0); return err }},
 	}

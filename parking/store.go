@@ -57,9 +57,9 @@ func NewStore(conn *pgx.Conn, cfg Config) *Store {
 const insertSQL = `INSERT INTO postrider.parked
 	(publisher, slot, system_id, timeline, commit_lsn, event_index, commit_time, unit, reason, error, attempts, tried_at,
 	 event_id, aggregate_type, aggregate_id, aggregate_version, event_type, source_table,
-	 topic, partition, record_millis, key, value, header_names, header_values, row_shape, row_values)
+	 topic, partition, record_millis, key, value, header_names, header_values, row_shape, row_values, dead_letter_topic)
 	VALUES ($1, $2, $3, $4, $5::text::pg_lsn, $6, $7, $8, $9, $10, $11, CASE WHEN $11 > 0 THEN clock_timestamp() END,
-	 $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25::text::jsonb, $26)
+	 $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25::text::jsonb, $26, $27)
 	ON CONFLICT (publisher, system_id, commit_lsn, event_index) DO NOTHING`
 
 // Park makes events durable. An event whose position has a row already is left as it is
@@ -100,6 +100,7 @@ func (s *Store) insertArgs(e *Event) ([]any, error) {
 		unitBytes(e.Unit), string(e.Reason), clean(e.Error), e.Attempts,
 		text(m.EventID), text(m.AggregateType), readable(m.Key), text(m.AggregateVersion), text(m.EventType), text([]byte(e.SourceTable)),
 		text([]byte(m.Topic)), partition, m.TimestampMillis, m.Key, m.Value, names, headers, shape, values,
+		text([]byte(m.DeadLetter)),
 	}, nil
 }
 
@@ -192,10 +193,10 @@ func storeError(op, publisher string, err error) error {
 		e.Class = operr.Slot
 	case errors.As(err, &pg):
 		switch pg.Code {
-		case "42P01", "3F000", "42703":
-			e.Hint = "postrider setup, which brings the schema up to date"
-		case "42501":
-			e.Hint = "the grants that postrider setup --print shows for the running role"
+		case "42P01", "3F000", "42703": // undefined_table, invalid_schema_name, undefined_column
+			e.Transient, e.Hint = false, "postrider setup, which brings the schema up to date"
+		case "42501": // insufficient_privilege
+			e.Transient, e.Hint = false, "the grants that postrider setup --print shows for the running role"
 		}
 	}
 	return e

@@ -135,6 +135,11 @@ func (w *lotWorld) onRefused(r *Refused) Disposal {
 		return TakenWithKey
 	}
 	w.park(r.Message)
+	if key := string(r.Message.Key); w.flying[key] > 0 {
+		// It was in the lane before them.
+		w.back[key] = true
+		return TakenWithAll
+	}
 	return TakenWithKey
 }
 

@@ -94,11 +94,23 @@ func TestARefusedRecordAlone(t *testing.T) {
 		if n%10 == 3 {
 			m.Value = []byte("poison")
 		}
+		if n%20 == 3 {
+			m.DeadLetter, m.OnRefusal = "dead", event.ParkEvent
+		}
 		r.append(m, uint64(n))
 	}
 	r.drain()
 	if n := len(consume(t, c.ListenAddrs(), 90, "t")); n != 90 || len(r.refusalsSoFar()) != 10 {
 		t.Fatalf("%d records, %d refused", n, len(r.refusalsSoFar()))
+	}
+	for i, g := range r.given {
+		want, policy := "", event.Halt
+		if i%2 == 0 {
+			want, policy = "dead", event.ParkEvent
+		}
+		if g.Message.DeadLetter != want || g.Message.OnRefusal != policy {
+			t.Errorf("given back %d: %+v", i, g.Message)
+		}
 	}
 }
 

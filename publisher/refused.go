@@ -29,6 +29,10 @@ const (
 	// TakenWithKey is Taken, and every record of its topic and key behind it is given
 	// back too, with the reason held, until Release.
 	TakenWithKey
+	// TakenWithAll is TakenWithKey, and records of Inject are given back too, until
+	// Readmit: they went into the partition behind this one and must not pass it. It is
+	// what TakenWithKey means for a record of Inject.
+	TakenWithAll
 )
 
 // refuse gives a record back that can never be published as it is, or that is held.
@@ -42,8 +46,8 @@ func (p *Publisher) refuse(t *topic, r *event.Refusal, msg event.Message, txn ui
 	switch d {
 	case Stop:
 		p.alarmed.raise(alarmRefusal, "")
-	case TakenWithKey:
-		t.holdKey(msg.Key, txn >= Injected)
+	case TakenWithKey, TakenWithAll:
+		t.holdKey(msg.Key, txn >= Injected || d == TakenWithAll)
 	}
 	p.progressed()
 	return d
@@ -179,7 +183,7 @@ func (m *recordMeta) message(topic string, timestamp int64) event.Message {
 	return event.Message{
 		Topic: topic, EventID: m.id, TimestampMillis: timestamp, Partition: event.NoPartition,
 		Position:      event.Position{Commit: m.commit, Index: m.index},
-		AggregateType: m.aggregateType, EventType: m.kind, AggregateVersion: m.revision, OnRefusal: m.policy,
+		AggregateType: m.aggregateType, EventType: m.kind, AggregateVersion: m.revision, OnRefusal: m.policy, DeadLetter: m.deadLetter,
 	}
 }
 
@@ -247,19 +251,15 @@ func (p *Publisher) withHolds(name string, change func(map[string]*hold)) {
 	t.holding.Store(len(t.holds) > 0)
 }
 
-// heldOf says which records of a flight are to be given back.
-func (t *topic) heldOf(all []content) []bool {
+// holdsKey says whether a record is to be given back.
+func (t *topic) holdsKey(key []byte, txn uint64) bool {
+	if key == nil {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	marks := make([]bool, len(all))
-	for i := range all {
-		if all[i].msg.Key == nil {
-			continue
-		}
-		h := t.holds[string(all[i].msg.Key)]
-		marks[i] = h != nil && (h.all || all[i].meta.txn < Injected)
-	}
-	return marks
+	h := t.holds[string(key)]
+	return h != nil && (h.all || txn < Injected)
 }
 
 // sift gives back the flight's records that stand behind a refused one of their key
@@ -271,15 +271,17 @@ func (s *sender) sift(l *lane) (left bool) {
 		s.broken(l, "look through batch of", err)
 		return false
 	}
-	marks := l.topic.heldOf(all)
-	if !slices.Contains(marks, true) {
+	held := func(c content) bool { return l.topic.holdsKey(c.msg.Key, c.meta.txn) }
+	first := slices.IndexFunc(all, held)
+	if first < 0 {
 		return true
 	}
 	kept := newBatch()
 	kept.attributes = l.flight.attributes &^ compressionMask
 	for i := range all {
 		c := &all[i]
-		if !marks[i] {
+		// Asked one by one: what is given back may sharpen the hold for those behind it.
+		if i < first || !held(*c) {
 			kept.addRaw(c.raw, c.timestamp, c.meta)
 			continue
 		}

@@ -39,9 +39,10 @@ type CopyConfig struct {
 	Page int
 }
 
-// SlotCopy is a temporary copy of a slot, in a session of its own. Reading it takes
-// nothing from the slot itself, which a relay may hold meanwhile. It takes a free
-// replication slot, and goes with its session at the latest. For one goroutine.
+// SlotCopy is a temporary slot, in a session of its own: a copy of another, or one that
+// begins now. Reading a copy takes nothing from the slot itself, which a relay may hold
+// meanwhile. It takes a free replication slot, and goes with its session at the latest.
+// For one goroutine.
 type SlotCopy struct {
 	conn *pgx.Conn
 	cfg  CopyConfig
@@ -54,6 +55,16 @@ type SlotCopy struct {
 // CopySlot makes one. The error is an *operr.Error; a slot that is missing, lost or not
 // fit for a relay is told as the start checks tell it.
 func CopySlot(ctx context.Context, cfg CopyConfig) (*SlotCopy, error) {
+	return openCopy(ctx, cfg, (*SlotCopy).make)
+}
+
+// TemporarySlot makes one that begins now, whatever cfg.Slot: no slot needs to be there.
+// The server waits for all transactions that are open to end; ctx ends that.
+func TemporarySlot(ctx context.Context, cfg CopyConfig) (*SlotCopy, error) {
+	return openCopy(ctx, cfg, (*SlotCopy).begin)
+}
+
+func openCopy(ctx context.Context, cfg CopyConfig, create func(*SlotCopy, context.Context) error) (*SlotCopy, error) {
 	if cfg.Page <= 0 {
 		cfg.Page = defaultCopyPage
 	}
@@ -65,7 +76,7 @@ func CopySlot(ctx context.Context, cfg CopyConfig) (*SlotCopy, error) {
 		return nil, err
 	}
 	c := &SlotCopy{conn: conn, cfg: cfg, name: fmt.Sprintf("postrider_copy_%d", conn.PgConn().PID())}
-	if err := c.make(ctx); err != nil {
+	if err := create(c, ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx)) // nothing was promised on it
 		return nil, err
 	}
@@ -81,16 +92,25 @@ func (c *SlotCopy) make(ctx context.Context) error {
 	if problem := slot.Problem(c.conn.Config().Database); problem != nil {
 		return problem
 	}
+	return classify("copy", subject, c.create(ctx, "pg_catalog.pg_copy_logical_replication_slot($1, $2, true)", c.cfg.Slot, c.name))
+}
+
+func (c *SlotCopy) begin(ctx context.Context) error {
+	return classify("create", "a temporary slot", c.create(ctx, "pg_catalog.pg_create_logical_replication_slot($1, $2, true)", c.name, Plugin))
+}
+
+func (c *SlotCopy) create(ctx context.Context, call string, args ...any) error {
 	// Decoding a long backlog takes as long as it takes; the caller's context ends it.
 	if _, err := c.conn.Exec(ctx, "SET statement_timeout = 0"); err != nil {
-		return classify("prepare a session to copy", subject, err)
+		return err
 	}
 	var from string
-	err = c.conn.QueryRow(ctx, "SELECT lsn::text FROM pg_catalog.pg_copy_logical_replication_slot($1, $2, true)", c.cfg.Slot, c.name).Scan(&from)
-	if err == nil {
-		c.From, err = event.ParseLSN(from)
+	if err := c.conn.QueryRow(ctx, "SELECT lsn::text FROM "+call, args...).Scan(&from); err != nil {
+		return err
 	}
-	return classify("copy", subject, err)
+	at, err := event.ParseLSN(from)
+	c.From = at
+	return err
 }
 
 // copySQL takes from the copy: each page goes on where the last one ended.

@@ -19,6 +19,7 @@ func compileRoutes(s *Source, at string) (*routeTable, problems) {
 	var found problems
 	checkEnum(&found, join(at, "on_refusal"), s.OnRefusal, OnRefusalParkAggregate, OnRefusalParkEvent, OnRefusalHalt)
 	t := &routeTable{rawSlot: -1, policy: s.OnRefusal.policy(event.ParkAggregate), cache: map[string]outcome{}}
+	t.deadLetter = deadLetter(s.DeadLetterTopic, "", join(at, deadLetterOption), &found)
 	routes := s.Routes
 	if len(routes) == 0 {
 		routes = []Route{{Topic: DefaultTopic}}
@@ -80,6 +81,7 @@ func (t *routeTable) compileRaw(s *Source, at string) (found problems) {
 func (t *routeTable) compileRoute(m *Mapping, cfg *Route, path string) (r route, found problems) {
 	checkEnum(&found, path+".on_refusal", cfg.OnRefusal, OnRefusalParkAggregate, OnRefusalParkEvent, OnRefusalHalt)
 	r.policy = cfg.OnRefusal.policy(t.policy)
+	r.deadLetter = deadLetter(cfg.DeadLetterTopic, t.deadLetter, path+"."+deadLetterOption, &found)
 	for i := range cfg.Match {
 		c, wrong := t.compileMatch(m, &cfg.Match[i], fmt.Sprintf("%s.match[%d]", path, i))
 		r.conditions = append(r.conditions, c)

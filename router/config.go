@@ -24,12 +24,15 @@ type Source struct {
 	// OnRefusal is the policy of routes that name none, and of rows that no route
 	// takes. Default: park_aggregate.
 	OnRefusal OnRefusal
+	// DeadLetterTopic gets a copy of each parked event of routes that name none, and of
+	// rows that no route takes. Default: none.
+	DeadLetterTopic string
 }
 
 // DefaultTopic is the topic template of a source that has no routes.
 const DefaultTopic = "outbox.event.${aggregate_type}"
 
-// Disabled is the name that leaves a default header out.
+// Disabled is the name that leaves a default header, or a source's dead-letter topic, out.
 const Disabled = "-"
 
 // Mapping names the column of each field of a message. Column names are exact.
@@ -144,6 +147,9 @@ type Route struct {
 	// OnRefusal is what happens to an event of this route that cannot be published.
 	// Default: the source's.
 	OnRefusal OnRefusal
+	// DeadLetterTopic gets a copy of each parked event of this route. Default: the
+	// source's; Disabled for none.
+	DeadLetterTopic string
 }
 
 // Match is one condition on one field; exactly one of Exact, Glob and Regex is

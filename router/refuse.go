@@ -21,6 +21,7 @@ func (r *Router) refuse(b *binding, row *event.Row, msg *event.Message, p proble
 		Reason: p.reason, Table: b.table, Column: p.column, Position: row.Position, Detail: p.detail,
 		Policy: b.src.routes.policy,
 	}
+	msg.DeadLetter = b.src.routes.deadLetter
 	if len(row.Values) == len(b.rel.Columns) {
 		refusal.Order = orderOf(r.keyOrder(b, row, msg), r.topicOrder(b, row, msg))
 		refusal.Policy = msg.OnRefusal
@@ -55,7 +56,7 @@ func (r *Router) keyOrder(b *binding, row *event.Row, msg *event.Message) event.
 }
 
 func (r *Router) topicOrder(b *binding, row *event.Row, msg *event.Message) event.Order {
-	msg.Topic, msg.OnRefusal = "", b.src.routes.policy
+	msg.Topic, msg.OnRefusal, msg.DeadLetter = "", b.src.routes.policy, b.src.routes.deadLetter
 	for i := range b.slots {
 		if !b.slots[i].mapped() {
 			return event.OrderUnknown

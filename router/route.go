@@ -161,7 +161,7 @@ func (r *Router) fillTopic(b *binding, row *event.Row, msg *event.Message) probl
 	}
 	var o outcome
 	o, r.key = b.src.routes.topic(r.values, r.key)
-	msg.Topic, msg.OnRefusal = o.topic, o.policy
+	msg.Topic, msg.OnRefusal, msg.DeadLetter = o.topic, o.policy, o.deadLetter
 	return problem{o.reason, o.column, o.detail}
 }
 

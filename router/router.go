@@ -71,6 +71,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	slices.Sort(r.topics)
 	r.topics = slices.Compact(r.topics)
+	found = append(found, checkDeadLetters(cfg.Sources, r.topics)...)
 	if len(found) > 0 {
 		return nil, errors.Join(found...)
 	}

@@ -17,9 +17,10 @@ type routeTable struct {
 	// rawSlot is the field whose own value is the topic where no route applies;
 	// -1 refuses.
 	rawSlot int
-	// policy is the source's.
-	policy event.Policy
-	cache  map[string]outcome
+	// policy and deadLetter are the source's.
+	policy     event.Policy
+	deadLetter string
+	cache      map[string]outcome
 }
 
 // route is one compiled Route: a template, or a pattern with a replacement.
@@ -30,13 +31,15 @@ type route struct {
 	pattern     *javaPattern
 	replacement replacement
 	policy      event.Policy
+	deadLetter  string
 }
 
 // outcome is what the routes say about one combination of values.
 type outcome struct {
-	topic  string
-	policy event.Policy
-	reason event.Reason
+	topic      string
+	policy     event.Policy
+	deadLetter string
+	reason     event.Reason
 	// column and detail are set with a reason.
 	column string
 	detail string
@@ -96,12 +99,12 @@ func (t *routeTable) remember(key string, o outcome) {
 func (t *routeTable) evaluate(values []cell) outcome {
 	for i := range t.routes {
 		if o, applies := t.routes[i].apply(t.slots, values); applies {
-			o.policy = t.routes[i].policy
+			o.policy, o.deadLetter = t.routes[i].policy, t.routes[i].deadLetter
 			return o
 		}
 	}
 	o := t.unmatched(values)
-	o.policy = t.policy
+	o.policy, o.deadLetter = t.policy, t.deadLetter
 	return o
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/postrider/postrider/internal/reconcile"
 	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/reissue"
+	"github.com/postrider/postrider/internal/shadow"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
 	"github.com/postrider/postrider/parking"
@@ -126,6 +127,7 @@ var jsonDocuments = map[string]any{
 	"postrider parked show":        parking.Detail{},
 	"postrider pause":              paused{},
 	"postrider reconcile":          reconciled{},
+	"postrider run":                shadow.Report{},
 	"postrider recover":            recovery.Report{},
 	"postrider replay approve":     reissue.Task{},
 	"postrider replay cancel":      reissue.Task{},

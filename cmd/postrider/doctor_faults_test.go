@@ -123,7 +123,7 @@ var databaseFaults = map[string]fault{
 	},
 	"no slot": {
 		plant: sql("SELECT pg_drop_replication_slot('$slot')"),
-		check: "slot", state: doctor.Failed, says: "does not exist", fix: "pg_create_logical_replication_slot",
+		check: "slot", state: doctor.Failed, says: "does not exist", fix: "postrider recover",
 		also: noSlot,
 	},
 	"physical slot": {
@@ -133,15 +133,15 @@ var databaseFaults = map[string]fault{
 	},
 	"slot moved by hand": {
 		plant: sql("SELECT pg_replication_slot_advance('$slot', pg_current_wal_lsn())"),
-		check: "checkpoint", state: doctor.Failed, says: "past the stored position", fix: "checkpoint",
+		check: "checkpoint", state: doctor.Failed, says: "past the stored position", fix: "postrider recover",
 	},
 	"position of another server": {
 		plant: sql("UPDATE postrider.checkpoint SET system_id = '7'"),
-		check: "checkpoint", state: doctor.Failed, says: "belongs to system identifier 7", fix: "checkpoint",
+		check: "checkpoint", state: doctor.Failed, says: "belongs to system identifier 7", fix: "postrider checkpoint accept",
 	},
 	"position of another timeline": {
 		plant: sql("UPDATE postrider.checkpoint SET timeline = 7"),
-		check: "checkpoint", state: doctor.Failed, says: "timeline 7", fix: "checkpoint",
+		check: "checkpoint", state: doctor.Failed, says: "timeline 7", fix: "postrider checkpoint accept",
 	},
 	"a backfill that is not ended": {
 		plant: func(t *testing.T, p *patient) {

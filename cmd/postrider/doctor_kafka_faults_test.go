@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 
@@ -110,7 +109,7 @@ var otherFaults = map[string]fault{
 	"PostgreSQL in the clear": {
 		plant: func(t *testing.T, p *patient) {
 			here := fmt.Sprintf("127.0.0.1:%d", p.postgres.Port)
-			p.dsn = strings.Replace(p.dsn, here, throughTheNetwork(t, here), 1)
+			p.dsn = strings.Replace(p.dsn, here, testkit.ProxyOutside(t, here).Addr(), 1)
 		},
 		check: "postgres_tls", state: doctor.Warning, says: "in the clear", fix: "verify-full",
 	},
@@ -120,21 +119,4 @@ var otherFaults = map[string]fault{
 func postgresChecks() []string {
 	names, _ := doctor.Checks()
 	return append(names[:len(names)-len(byTopic)-3:len(names)-len(byTopic)-3], "message_size", "kafka_clock")
-}
-
-// throughTheNetwork leads to target by an address that is not the loopback's, which is
-// all that tells a connection that leaves the machine from one that does not.
-func throughTheNetwork(t *testing.T, target string) string {
-	t.Helper()
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() && n.IP.IsGlobalUnicast() {
-			return testkit.ProxyOn(t, n.IP.String(), target).Addr()
-		}
-	}
-	t.Skip("this machine has no address but the loopback's")
-	return ""
 }

@@ -82,13 +82,7 @@ func TestDoctorNamesFaultsOfTheServer(t *testing.T) {
 	}})
 	p := newPatient(t, server, "events")
 	p.args = onlyPostgres()
-	healthy, found := p.examine(t)
-	healthy.expect(t, exitDone)
-	for _, x := range found {
-		if x.State != doctor.OK && !harmless(x) {
-			t.Errorf("%s %s: %s (try: %s)", x.State, x.Name, x.Finding, x.Fix)
-		}
-	}
+	requireWell(t, p)
 	var walsender *pgconn.PgConn
 	take(t, p, []planted{
 		{"WAL without a bound", fault{
@@ -125,7 +119,7 @@ func TestDoctorNamesFaultsOfTheServer(t *testing.T) {
 				writeWAL(t, p, 3)
 				p.db.Exec(t, "CHECKPOINT")
 			},
-			check: "slot", state: doctor.Failed, says: "wal_status=lost", fix: "slot",
+			check: "slot", state: doctor.Failed, says: "wal_status=lost", fix: "postrider recover",
 			also: append([]string{"max_slot_wal_keep_size", "postgres_tls"}, noSlot...),
 		}},
 		{"no slot is free", fault{
@@ -144,6 +138,81 @@ func TestDoctorNamesFaultsOfTheServer(t *testing.T) {
 			also: append([]string{"max_slot_wal_keep_size", "postgres_tls", "slot", "max_replication_slots"}, noSlot...),
 		}},
 	})
+}
+
+// requireWell demands that there is nothing to say.
+func requireWell(t *testing.T, p *patient) {
+	t.Helper()
+	r, found := p.examine(t)
+	r.expect(t, exitDone)
+	for _, x := range found {
+		if x.State != doctor.OK && !harmless(x) {
+			t.Errorf("%s %s: %s (try: %s)", x.State, x.Name, x.Finding, x.Fix)
+		}
+	}
+}
+
+// The questions are understood by every server that is supported; 15 and 18 are in every run.
+func TestDoctorOnEveryVersion(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("POSTRIDER_TEST_LONG") == "" {
+		t.Skip("for the long run")
+	}
+	for _, version := range []string{"14", "15", "16", "17", "18"} {
+		t.Run(version, func(t *testing.T) {
+			server := testkit.PrivatePostgres(t, devstack.PostgresOptions{Version: version, Settings: map[string]string{"max_slot_wal_keep_size": "10GB"}})
+			p := newPatient(t, server, "events")
+			p.args = onlyPostgres()
+			requireWell(t, p)
+		})
+	}
+}
+
+// case C06, trap 25: names that need quotes, partitions either way, all tables, and
+// two publications are no faults.
+func TestDoctorOfOddTables(t *testing.T) {
+	t.Parallel()
+	const odd = `CREATE SCHEMA "My.Schema"; CREATE TABLE "My.Schema"."Outbox ""Events"" 'x'" ("Id" uuid PRIMARY KEY DEFAULT gen_random_uuid(), "AggregateId" text, "a""b" text, payload jsonb);
+		INSERT INTO "My.Schema"."Outbox ""Events"" 'x'" ("AggregateId", payload) VALUES ('k', '1')`
+	const parts = `CREATE TABLE parts (id uuid DEFAULT gen_random_uuid(), agg text, payload bytea) PARTITION BY LIST (agg);
+		CREATE TABLE part_a PARTITION OF parts FOR VALUES IN ('a'); CREATE TABLE part_z PARTITION OF parts DEFAULT; INSERT INTO parts (agg, payload) VALUES ('a', 'x'), ('b', 'y')`
+	const sources = `  - table: {schema: My.Schema, name: Outbox "Events" 'x'}
+    mapping: {event_id: Id, key: AggregateId, payload: payload}
+    routes: [{topic: odd}]
+  - table: public.parts
+    mapping: {event_id: id, key: agg, payload: payload}
+    routes: [{topic: parts}]
+`
+	for name, publication := range map[string]string{
+		"as setup makes it": "",
+		"by the leaves":     `CREATE PUBLICATION %[1]s FOR TABLE parts, "My.Schema"."Outbox ""Events"" 'x'" WITH (publish = 'insert')`,
+		"all tables":        `CREATE PUBLICATION %[1]s FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)`,
+		"with updates too":  `ALTER TABLE part_a REPLICA IDENTITY FULL; ALTER TABLE part_z REPLICA IDENTITY FULL; CREATE PUBLICATION %[1]s FOR ALL TABLES WITH (publish_via_partition_root = true)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testkit.Postgres(t)
+			db.Exec(t, odd)
+			db.Exec(t, parts)
+			if publication != "" {
+				db.Exec(t, fmt.Sprintf(publication, db.Publication))
+			}
+			path := configFor(t, db, sources)
+			runBinary(t, nil, "setup", "--config", path).expect(t, exitDone)
+			args := []string{"doctor", "--config", path}
+			for _, check := range []string{"grants", "schema", "publication", "row_filter", "replica_identity", "mapping", "slot", "checkpoint"} {
+				args = append(args, "--only", check)
+			}
+			r := runBinary(t, nil, args...)
+			r.expect(t, exitDone)
+			said := strings.Join(strings.Fields(r.out), " ")
+			for _, text := range []string{"8 ok, 0 warnings, 0 failed, 0 not checked", "3 rows that were looked at would be published"} {
+				if !strings.Contains(said, text) {
+					t.Errorf("no %q in\n%s", text, r.out)
+				}
+			}
+		})
+	}
 }
 
 // writeWAL begins new segments of 16 MiB.

@@ -83,6 +83,12 @@ func printParked(out io.Writer, e *parking.Detail, payload bool) error {
 	t.row("done", "%s", timeText(e.FinishedAt))
 	t.row("owner", "%s", orDash(e.Owner))
 	t.row("repaired", "%t", e.Repaired)
+	if e.DeadLetterTopic != nil {
+		t.row("copy in "+*e.DeadLetterTopic, "%s", timeText(e.DeadLetterAt))
+	}
+	if e.DeadLetterError != nil {
+		t.row("no whole copy", "%s", *e.DeadLetterError)
+	}
 	if payload {
 		t.row("key", "%s", bytesShown(e.Key))
 		for _, h := range e.Headers {

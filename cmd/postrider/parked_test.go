@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -19,7 +20,10 @@ import (
 
 // poisoned lets the stack's broker refuse batches in which one of the texts stands, with
 // code 10, while on says so.
-func (s *stack) poisoned(texts ...string) (on *atomic.Bool) {
+func (s *stack) poisoned(texts ...string) (on *atomic.Bool) { return s.answering(10, texts...) }
+
+// answering is poisoned with another code.
+func (s *stack) answering(code int16, texts ...string) (on *atomic.Bool) {
 	on = new(atomic.Bool)
 	on.Store(true)
 	s.broker.Server.Cluster.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
@@ -46,7 +50,7 @@ func (s *stack) poisoned(texts ...string) (on *atomic.Bool) {
 			rp := kmsg.NewProduceResponseTopicPartition()
 			rp.Partition, rp.ErrorCode = p.Partition, 19 // not appended: its neighbours come again, alone
 			if guilty[p.Partition] {
-				rp.ErrorCode = 10
+				rp.ErrorCode = code
 			}
 			rt.Partitions = append(rt.Partitions, rp)
 		}
@@ -215,6 +219,47 @@ func TestParkedDiscardEraseAssign(t *testing.T) {
 	s.insertKey(t, "j", `{"n": 2}`)
 	runBinary(t, nil, "checkpoint", "wait", "--now", "--timeout", "20s", "--config", s.path).expect(t, exitDone)
 	if n := len(s.broker.ReadAll(t, "events")); n != 2 {
+		t.Errorf("%d records", n)
+	}
+	p.signal(syscall.SIGTERM)
+	p.end().expect(t, exitDone)
+}
+
+// case C41: interrupted when two of five events are published, the command says so: what
+// is done is done, the others are still on their way and arrive once, without it.
+func TestParkedRetryInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	rewrite(t, s.path, "on_refusal: halt", "on_refusal: park_aggregate")
+	on := s.poisoned("poison")
+	p := startRun(t, s.path)
+	p.ready()
+	for n := 1; n <= 5; n++ {
+		s.insertKey(t, fmt.Sprintf("k%d", n), fmt.Sprintf(`{"n": "poison-%d"}`, n))
+	}
+	s.awaitStates(t, "parked parked parked parked parked")
+	on.Store(false)
+	stalled := s.answering(19, "poison-3", "poison-4", "poison-5")
+	retry := exec.Command(binary, "parked", "retry", "--all", "--json", "--config", s.path)
+	var out, errs bytes.Buffer
+	retry.Stdout, retry.Stderr = &out, &errs
+	if err := retry.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitStates(t, "published published publishing publishing publishing")
+	if err := retry.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = retry.Wait() // its code is in ProcessState
+	result{code: retry.ProcessState.ExitCode(), out: out.String(), err: errs.String()}.expect(t, operr.DrainIncomplete.ExitCode(), "interrupted")
+	var said struct{ Published, Waiting int }
+	if err := json.Unmarshal(out.Bytes(), &said); err != nil || said.Published != 2 || said.Waiting != 3 {
+		t.Errorf("it says %s (%v)", out.String(), err)
+	}
+	s.awaitStates(t, "published published publishing publishing publishing")
+	stalled.Store(false)
+	s.awaitStates(t, "published published published published published")
+	if n := len(s.broker.ReadAll(t, "events")); n != 5 {
 		t.Errorf("%d records", n)
 	}
 	p.signal(syscall.SIGTERM)

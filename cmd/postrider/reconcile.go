@@ -74,13 +74,13 @@ func newReconcileCommand(a *app) *cobra.Command {
 func (o *reconcileOptions) validate(now time.Time) error {
 	var problems []error
 	if o.since != "all" {
-		at, err := momentFlag("since", o.since, now)
+		at, err := timeFlag("since", o.since, now)
 		if at != nil {
 			o.Since = *at
 		}
 		problems = append(problems, err)
 	}
-	at, err := momentFlag("until", o.until, now)
+	at, err := timeFlag("until", o.until, now)
 	if at != nil {
 		o.Until = *at
 	}
@@ -122,7 +122,7 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 func reconcileConfig(cfg *config.Config, progress func(reconcile.Progress)) reconcile.Config {
 	return reconcile.Config{
 		ConnString: cfg.Postgres.ConnString(), AppName: "postrider reconcile", Publisher: cfg.Publisher.Name, Slot: cfg.Postgres.Slot,
-		Actor: actor(), Publications: cfg.Postgres.Publication, Router: cfg.Router(), Kafka: cfg.PublisherConfig(), Progress: progress,
+		Actor: actor(), Replication: cfg.ReplicationConfig(), Publications: cfg.Postgres.Publication, Router: cfg.Router(), Kafka: cfg.PublisherConfig(), Progress: progress,
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/postrider/postrider/internal/config"
 	"github.com/postrider/postrider/internal/reconcile"
@@ -11,37 +10,22 @@ import (
 	"github.com/postrider/postrider/internal/replay"
 )
 
-// momentFlag reads a time, or how long ago; nil where it is not given.
-func momentFlag(name, text string, now time.Time) (*time.Time, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
-		at := now.Add(-ago).UTC()
-		return &at, nil
-	}
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %q is neither a time such as 2026-05-03T10:00:00Z nor a duration such as 90m", name, text)
-	}
-	return &at, nil
-}
-
-// plan plans a replay of what is to be repaired. It does not begin: what it publishes is to be looked at before.
-func (o *reconcileOptions) plan(ctx context.Context, cfg *config.Config, repair []reconcile.Ref) (plan *repairPlan, err error) {
-	ids := make([]string, len(repair))
-	for i, ref := range repair {
-		ids[i] = ref.EventID
+// plan makes a replay of what a copy makes good. Nothing is published yet.
+func (o *reconcileOptions) plan(ctx context.Context, cfg *config.Config, refs []reconcile.Ref) (plan *repairPlan, err error) {
+	request := replay.Request{PerSecond: defaultReplayRate}
+	for _, ref := range refs {
+		request.EventIDs = append(request.EventIDs, ref.EventID)
 	}
 	err = withReplayer(ctx, cfg, func(r *replay.Replayer, _ *reissue.Desk) error {
-		task, _, err := r.Plan(ctx, replay.Request{EventIDs: ids, PerSecond: defaultReplayRate}, o.reason)
-		if err == nil {
-			plan = &repairPlan{
-				Task: task.ID, Events: task.Total, NeedsApproval: task.Detail.NeedsApproval,
-				Command: fmt.Sprintf("postrider replay --resume %d", task.ID),
-			}
+		task, _, err := r.Plan(ctx, request, o.reason)
+		if err != nil {
+			return err
 		}
-		return err
+		plan = &repairPlan{Task: task.ID, Events: task.Total, NeedsApproval: task.Detail.NeedsApproval, Command: fmt.Sprintf("postrider replay --resume %d", task.ID)}
+		if plan.NeedsApproval {
+			plan.Command = fmt.Sprintf("postrider replay approve %d (somebody else), then postrider replay --resume %d", task.ID, task.ID)
+		}
+		return nil
 	})
 	return plan, err
 }

@@ -88,11 +88,30 @@ func TestReconcileOnTheRealBinary(t *testing.T) {
 	if !strings.Contains(r.out, id) || !strings.Contains(r.out, "(value 1)") {
 		t.Errorf("the report: %s", r.out)
 	}
+	s.repair(t, id)
 	// Of other events nothing is wrong.
 	runBinary(t, nil, "reconcile", "--aggregate", "k0", "--config", s.path).expect(t, exitDone)
 	for _, wrong := range [][]string{{"--since", "yesterday"}, {"--since", "1h", "--until", "2h"}, {"--repair"}, {"--reason", "because"}, {"--max-rows", "-1"}} {
 		runBinary(t, nil, append([]string{"reconcile", "--config", s.path}, wrong...)...).expect(t, operr.Config.ExitCode(), "Try: ")
 	}
+}
+
+// repair plans a replay of the two events that are not right, runs it, and finds them healed.
+func (s *stack) repair(t *testing.T, missing string) {
+	t.Helper()
+	r, _ := s.reconciledNow(t, "--repair", "--reason", "a test")
+	r.expect(t, operr.Findings.ExitCode(), "postrider replay --resume 1")
+	var plan struct{ Repair repairPlan }
+	if err := json.Unmarshal([]byte(r.out), &plan); err != nil || plan.Repair.Task != 1 || plan.Repair.Events != 2 || plan.Repair.NeedsApproval {
+		t.Fatalf("%v in %s", err, r.out)
+	}
+	runBinary(t, nil, "replay", "--resume", "1", "--config", s.path).expect(t, exitDone)
+	r, got := s.reconciledNow(t)
+	r.expect(t, exitDone)
+	if !got.OK || got.Healed != 1 || got.Copies.Replayed != 2 || got.Agreed != 31 || got.Duplicates != 0 {
+		t.Errorf("after the replay: %s", r.out)
+	}
+	runBinary(t, nil, "trace", missing, "--config", s.path).expect(t, exitDone)
 }
 
 // trace says where an event is, on one screen.

@@ -116,10 +116,10 @@ func (o *replayOptions) validate(in io.Reader, now time.Time) error {
 	if o.request.EventIDs, err = readIDs(o.ids, in); err != nil {
 		problems = append(problems, err)
 	}
-	if o.request.Since, err = momentFlag("since", o.since, now); err != nil {
+	if o.request.Since, err = timeFlag("since", o.since, now); err != nil {
 		problems = append(problems, err)
 	}
-	if o.request.Until, err = momentFlag("until", o.until, now); err != nil {
+	if o.request.Until, err = timeFlag("until", o.until, now); err != nil {
 		problems = append(problems, err)
 	}
 	if s, u := o.request.Since, o.request.Until; s != nil && u != nil && !s.Before(*u) {
@@ -191,6 +191,22 @@ func readIDFile(name string, in io.Reader) (ids []string, err error) {
 		return nil, fmt.Errorf("--event-id @%s: %w", name, err)
 	}
 	return ids, nil
+}
+
+// timeFlag reads a time, or how long ago; nil where it is not given.
+func timeFlag(name, text string, now time.Time) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago > 0 {
+		at := now.Add(-ago).UTC()
+		return &at, nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %q is neither a time such as 2026-05-03T10:00:00Z nor a duration such as 90m", name, text)
+	}
+	return &at, nil
 }
 
 // withReplayer opens the sessions that a replay needs.

@@ -410,37 +410,3 @@ func TestReplayNotesWhatItCannotPublish(t *testing.T) {
 		t.Errorf("show: %s", r.out)
 	}
 }
-
-// reconcile --repair plans the replay of what is missing and different, and begins nothing; when it was begun, table and topic agree.
-func TestReconcileRepairsByAReplay(t *testing.T) {
-	t.Parallel()
-	s := newStack(t, "")
-	p := startRun(t, s.path)
-	p.ready()
-	s.insertOrders(t, 20)
-	s.awaitCovered(t, 20)
-	p.signal(syscall.SIGTERM)
-	p.end().expect(t, exitDone)
-	s.skipOne(t)
-	s.db.Exec(t, `UPDATE outbox SET payload = '{"n": 700}' WHERE payload ->> 'n' = '7'`)
-	testkit.Eventually(t, patience, func() error {
-		s.db.Exec(t, `UPDATE postrider.checkpoint SET snapshot = pg_current_snapshot()`)
-		if _, got := s.reconciledNow(t); got.Missing != 1 || got.Different != 1 {
-			return fmt.Errorf("%+v", got)
-		}
-		return nil
-	})
-	r := runBinary(t, nil, "reconcile", "--repair", "--reason", "a test", "--json", "--config", s.path)
-	r.expect(t, operr.Findings.ExitCode(), "Try: postrider replay --resume 1")
-	var planned reconciled
-	if err := json.Unmarshal([]byte(r.out), &planned); err != nil || planned.Repair == nil || planned.Repair.Task != 1 || planned.Repair.Events != 2 {
-		t.Fatalf("%v in %s", err, r.out)
-	}
-	if n := len(s.broker.ReadAll(t, "events")); n != 20 {
-		t.Errorf("%d records before anybody began", n)
-	}
-	s.replay(t, "--resume", "1").expect(t, exitDone)
-	if r, got := s.reconciledNow(t); r.code != exitDone || got.Agreed != 21 {
-		t.Errorf("code %d: %s", r.code, r.out)
-	}
-}

@@ -17,8 +17,9 @@ const untilNow = "now"
 
 type runOptions struct {
 	configFlag
-	app   *app
-	until string
+	app    *app
+	until  string
+	shadow shadowOptions
 
 	// untilLSN is until as parsed; zero where it is empty or "now".
 	untilLSN event.LSN
@@ -33,18 +34,22 @@ func newRunCommand(a *app) *cobra.Command {
 			"another process holds the slot it waits as a standby and takes over. A server or broker that cannot be reached at the\n" +
 			"start is tried for ten seconds; a run that has held the slot, or waited for it, tries for ever.\n\n" +
 			"SIGTERM and SIGINT drain: what was read is published and confirmed within publisher.shutdown_timeout. A second\n" +
-			"signal ends at once and says what stayed unconfirmed; it will be sent again.",
-		Example: "  postrider run --config postrider.yaml\n  postrider run --until-lsn now",
+			"signal ends at once and says what stayed unconfirmed; it will be sent again.\n\n" + shadowHelp,
+		Example: "  postrider run --config postrider.yaml\n  postrider run --until-lsn now\n  postrider run --shadow --for 1h --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.Validate(cmd.Flags().Changed("until-lsn")); err != nil {
+			if err := errors.Join(opts.Validate(cmd.Flags().Changed("until-lsn")), opts.shadow.validate(cmd)); err != nil {
 				return usageError(cmd, err)
+			}
+			if opts.shadow.on {
+				return opts.shadow.run(cmd.Context(), opts.app, &opts.configFlag)
 			}
 			return opts.run(cmd.Context())
 		},
 	}
 	opts.add(cmd)
 	cmd.Flags().StringVar(&opts.until, "until-lsn", "", "publish up to this `position` or \"now\", confirm it and end")
+	opts.shadow.add(cmd)
 	return cmd
 }
 

@@ -55,11 +55,14 @@ func TestConversionToTheRouter(t *testing.T) {
 		t.Errorf("mapping: %+v", got[0].Mapping)
 	}
 	routes := []router.Route{
-		{Topic: "orders", Match: []router.Match{{Field: "event_type", Glob: "Order*"}}, OnRefusal: router.OnRefusalParkEvent},
+		{Topic: "orders", Match: []router.Match{{Field: "event_type", Glob: "Order*"}}, OnRefusal: router.OnRefusalParkEvent, DeadLetterTopic: "orders.dead-letters"},
 		{Topic: "outbox.event.${aggregate_type}"},
 	}
 	if !reflect.DeepEqual(got[0].Routes, routes) {
 		t.Errorf("routes: %+v", got[0].Routes)
+	}
+	if got[0].DeadLetterTopic != "outbox.dead-letters" || got[1].DeadLetterTopic != "" {
+		t.Errorf("dead-letter topics %q and %q", got[0].DeadLetterTopic, got[1].DeadLetterTopic)
 	}
 }
 

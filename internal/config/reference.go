@@ -175,6 +175,10 @@ var sourceKeys = []Key{
 		Path: "sources[].on_refusal", Type: "park_aggregate, park_event, halt",
 		Doc: "An event that cannot be published, ever: park_aggregate keeps it and every later event of its topic and key in postrider.parked, in order; park_event keeps it alone, and the order of its key is broken; halt stops the relay with exit code 6.",
 	},
+	{
+		Path: "sources[].dead_letter_topic", Type: "topic", Default: "none", Sample: "outbox.dead-letters",
+		Doc: "Gets a copy of each event that is parked, for teams that watch topics; docs/refusals.md says what is in it. What counts is the row in postrider.parked.",
+	},
 }
 
 var mappingKeys = []Key{
@@ -225,6 +229,7 @@ var routeKeys = []Key{
 	{Path: "sources[].routes[].by", Type: typeText, Default: "aggregate_type", Sample: "aggregate_type", Doc: "The field that regex looks at."},
 	{Path: "sources[].routes[].regex", Type: "regular expression", Default: "none", Sample: "'(?<name>.*)Event'", Doc: "Instead of topic: in Java's syntax, must match the whole value."},
 	{Path: "sources[].routes[].on_refusal", Type: "park_aggregate, park_event, halt", Default: "the source's", Sample: "park_event", Doc: "For events of this route."},
+	{Path: "sources[].routes[].dead_letter_topic", Type: "topic", Default: "the source's", Sample: "orders.dead-letters", Doc: "For events of this route; - for none."},
 	{Path: "sources[].routes[].replacement", Type: "template", Default: "none", Sample: "events.${name}", Doc: "The topic, with the groups of regex."},
 }
 

@@ -18,6 +18,8 @@ type Source struct {
 	Mapping    Mapping   `yaml:"mapping"`
 	Routes     []Route   `yaml:"routes"`
 	OnRefusal  string    `yaml:"on_refusal"`
+
+	DeadLetterTopic string `yaml:"dead_letter_topic,omitempty"`
 }
 
 // Mapping names the column of each field of a message.
@@ -77,6 +79,8 @@ type Route struct {
 	Regex       Template `yaml:"regex,omitempty"`
 	Replacement Template `yaml:"replacement,omitempty"`
 	OnRefusal   string   `yaml:"on_refusal,omitempty"`
+
+	DeadLetterTopic string `yaml:"dead_letter_topic,omitempty"`
 }
 
 // Match is one condition of a route.

@@ -12,7 +12,7 @@ func (c *Config) Router() router.Config {
 }
 
 func (s *Source) toRouter() router.Source {
-	out := router.Source{Schema: s.Table.Schema, Table: s.Table.Name, Partitions: s.Partitions, Mapping: s.Mapping.toRouter(), OnRefusal: router.OnRefusal(s.OnRefusal)}
+	out := router.Source{Schema: s.Table.Schema, Table: s.Table.Name, Partitions: s.Partitions, Mapping: s.Mapping.toRouter(), OnRefusal: router.OnRefusal(s.OnRefusal), DeadLetterTopic: s.DeadLetterTopic}
 	for _, r := range s.Routes {
 		out.Routes = append(out.Routes, r.toRouter())
 	}
@@ -51,7 +51,7 @@ func toRouterFields(fields []Field) []router.Field {
 }
 
 func (r *Route) toRouter() router.Route {
-	out := router.Route{Name: r.Name, Topic: string(r.Topic), By: r.By, Regex: string(r.Regex), Replacement: string(r.Replacement), OnRefusal: router.OnRefusal(r.OnRefusal)}
+	out := router.Route{Name: r.Name, Topic: string(r.Topic), By: r.By, Regex: string(r.Regex), Replacement: string(r.Replacement), OnRefusal: router.OnRefusal(r.OnRefusal), DeadLetterTopic: r.DeadLetterTopic}
 	for _, m := range r.Match {
 		out.Match = append(out.Match, router.Match{Field: m.Field, Exact: m.Exact, Glob: m.Glob, Regex: string(m.Regex)})
 	}
@@ -60,9 +60,9 @@ func (r *Route) toRouter() router.Route {
 
 // fromRouter is the way back, for profiles.
 func fromRouter(s router.Source) Source {
-	out := Source{Table: TableName{Schema: s.Schema, Name: s.Table}, Partitions: s.Partitions, Mapping: fromRouterMapping(&s.Mapping), OnRefusal: string(s.OnRefusal)}
+	out := Source{Table: TableName{Schema: s.Schema, Name: s.Table}, Partitions: s.Partitions, Mapping: fromRouterMapping(&s.Mapping), OnRefusal: string(s.OnRefusal), DeadLetterTopic: s.DeadLetterTopic}
 	for _, r := range s.Routes {
-		route := Route{Name: r.Name, Topic: Template(r.Topic), By: r.By, Regex: Template(r.Regex), Replacement: Template(r.Replacement), OnRefusal: string(r.OnRefusal)}
+		route := Route{Name: r.Name, Topic: Template(r.Topic), By: r.By, Regex: Template(r.Regex), Replacement: Template(r.Replacement), OnRefusal: string(r.OnRefusal), DeadLetterTopic: r.DeadLetterTopic}
 		for _, m := range r.Match {
 			route.Match = append(route.Match, Match{Field: m.Field, Exact: m.Exact, Glob: m.Glob, Regex: Template(m.Regex)})
 		}

@@ -19,7 +19,7 @@ const identitySQL = `WITH root AS (
   SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2),
 rel AS (SELECT oid FROM root UNION SELECT t.relid::oid FROM root, pg_catalog.pg_partition_tree(root.oid) t),
 member AS (
-  SELECT rel.oid AS relid, r.prpubid AS pubid, r.prrelid, pg_catalog.to_jsonb(r) ->> 'prqual' AS qual, pg_catalog.to_jsonb(r) ->> 'prattrs' AS attrs
+  SELECT rel.oid AS relid, r.prpubid AS pubid, r.prrelid, pg_catalog.to_jsonb(r) ->> 'prqual' AS qual, pg_catalog.to_jsonb(r) -> 'prattrs' AS attrs
     FROM rel JOIN pg_catalog.pg_publication_rel r ON r.prrelid = rel.oid OR r.prrelid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(rel.oid))
   UNION ALL SELECT rel.oid, p.oid, NULL, NULL, NULL FROM rel, pg_catalog.pg_publication p WHERE p.puballtables %s)
 SELECT p.pubname, c.oid::regclass::text, p.pubupdate, p.pubdelete, c.relreplident = 'f',
@@ -28,7 +28,7 @@ SELECT p.pubname, c.oid::regclass::text, p.pubupdate, p.pubdelete, c.relrepliden
        ARRAY(SELECT DISTINCT a.attname::text FROM pg_catalog.regexp_matches(coalesce(m.qual, ''), ':varattno (\d+)', 'g') v
                JOIN pg_catalog.pg_attribute a ON a.attrelid = m.prrelid AND a.attnum = v[1]::int),
        (SELECT pg_catalog.array_agg(a.attname::text) FROM pg_catalog.pg_attribute a
-         WHERE a.attrelid = m.prrelid AND a.attnum::text = ANY(pg_catalog.string_to_array(m.attrs, ' ')))
+         WHERE a.attrelid = m.prrelid AND m.attrs @> pg_catalog.to_jsonb(a.attnum))
   FROM member m JOIN pg_catalog.pg_class c ON c.oid = m.relid JOIN pg_catalog.pg_publication p ON p.oid = m.pubid
  WHERE c.relkind = 'r' AND (p.pubupdate OR p.pubdelete) ORDER BY 1, 2`
 

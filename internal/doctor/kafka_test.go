@@ -215,3 +215,17 @@ func TestKafkaClock(t *testing.T) {
 		t.Errorf("the cluster's clock is %s off", d)
 	}
 }
+
+// What leaves the machine in the clear is said, and worse where it is the password.
+func TestBrokersInTheClear(t *testing.T) {
+	t.Parallel()
+	k := testkit.Kfake(t, devstack.KfakeOptions{})
+	cfg := publisher.Config{Brokers: k.Bootstrap()}
+	requireOne(t, about(t, cfg, nil, "kafka_tls"), OK, "do not leave this machine", "")
+	cfg.Brokers = []string{testkit.ProxyOutside(t, k.Bootstrap()[0]).Addr()}
+	requireOne(t, about(t, cfg, nil, "kafka_tls"), Warning, "events cross the network in the clear", "SASL_SSL")
+	asks := testkit.Kfake(t, devstack.KfakeOptions{Extra: []kfake.Opt{kfake.EnableSASL(), kfake.Superuser("PLAIN", "relay", "right")}})
+	cfg.Brokers = []string{testkit.ProxyOutside(t, asks.Bootstrap()[0]).Addr()}
+	cfg.SASL = &publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "right"}
+	requireOne(t, about(t, cfg, nil, "kafka_tls"), Failed, "SASL PLAIN sends the password itself", "SASL_SSL")
+}

@@ -44,6 +44,7 @@ const (
 	insufficientPrivilege = "42501"
 	undefinedTable        = "42P01"
 	tooManyConnections    = "53300"
+	queryCanceled         = "57014"
 )
 
 func isState(err error, code string) bool {

@@ -22,6 +22,8 @@ const (
 	sampledRows  = 500
 	// sampledBytes bounds a row that is fetched to be routed; larger ones are measured on the server.
 	sampledBytes = 256 << 10
+	// measuredBytes of stored payloads are unpacked on the server to be measured.
+	measuredBytes = 32 << 20
 )
 
 // sample is what some rows of the tables would become. It names topics that only rows
@@ -93,24 +95,32 @@ func (s *sample) readTable(ctx context.Context, tx pgx.Tx, e *exam, pubs replica
 		return err
 	}
 	from := fmt.Sprintf("%s TABLESAMPLE SYSTEM (%f)", ident(t.Schema, t.Name), percent)
-	if err := s.measure(ctx, tx, rel, src.Mapping.Payload, from); err != nil {
+	if err := s.route(ctx, tx, rt, rel, src.Mapping.Payload, from, e.cfg.Now()); err != nil {
 		return err
 	}
-	return s.route(ctx, tx, rt, rel, src.Mapping.Payload, from, e.cfg.Now())
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return s.measure(ctx, tx, rel, src.Mapping.Payload, from) })
+	if isState(err, queryCanceled) {
+		return nil // such large payloads that measuring them takes longer than a question may
+	}
+	return err
 }
 
 // byteaOID is bytea's: its text form has twice the bytes that are published.
 const byteaOID = 17
 
-// measure finds the largest payload on the server.
+// measure finds the largest payload on the server, which has to unpack what it measures:
+// it stops after the row with which they come to measuredBytes as they are stored.
 func (s *sample) measure(ctx context.Context, tx pgx.Tx, rel *event.Relation, payload, from string) error {
 	column := ident(payload)
-	size := fmt.Sprintf("pg_catalog.octet_length(%s::text)", column)
+	size := column + "::text"
 	if i := rel.ColumnIndex(payload); i >= 0 && rel.Columns[i].TypeOID == byteaOID {
-		size = fmt.Sprintf("pg_catalog.octet_length(%s)", column)
+		size = column
 	}
 	var largest int64
-	err := tx.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(max(size), 0) FROM (SELECT %s AS size FROM %s LIMIT %d) s", size, from, 4*sampledRows)).Scan(&largest)
+	err := tx.QueryRow(ctx, fmt.Sprintf(`SELECT coalesce(max(pg_catalog.octet_length(%s)), 0) FROM (
+		SELECT *, sum(pg_catalog.pg_column_size(%[2]s)) OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+		  FROM (SELECT %[2]s FROM %[3]s LIMIT %[4]d) s) s WHERE coalesce(before, 0) < %[5]d`,
+		size, column, from, 4*sampledRows, measuredBytes)).Scan(&largest)
 	s.largest = max(s.largest, largest)
 	return err
 }

@@ -179,7 +179,7 @@ func checkCheckpoint(ctx context.Context, e *exam) []answer {
 	}
 	if start.Doubtful {
 		if _, err := stored.TickedOff(sys, state.WALEnd, history); err != nil {
-			return fail("compare table and topic (postrider reconcile), then postrider checkpoint accept", "%s; it cannot be: %s", start.Why, err)
+			return fail(checkpoint.HintGap, "%s; it cannot be: %s", start.Why, err)
 		}
 	}
 	if err := checkpoint.NoOpenTask(ctx, conn, e.cfg.Publisher); err != nil {

@@ -28,7 +28,11 @@ func checkPublication(ctx context.Context, e *exam) []answer {
 	if err != nil {
 		return unanswered(err)
 	}
-	return orOK(late, "%s publish the inserts of %s", quotedList(e.cfg.Replication.Publications), tableList(e.tables()))
+	verb := "publishes"
+	if len(e.cfg.Replication.Publications) > 1 {
+		verb = "publish"
+	}
+	return orOK(late, "%s %s the inserts of %s", quotedList(e.cfg.Replication.Publications), verb, tableList(e.tables()))
 }
 
 // lateSQL finds publications whose row was written by a transaction that the snapshot $2,

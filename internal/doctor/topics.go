@@ -285,9 +285,7 @@ func checkDurability(ctx context.Context, e *exam) []answer {
 
 func durable(t *topic, brokers int) (found []answer) {
 	minISR, _ := t.config(cfgMinISR)
-	alter := func(config string) string {
-		return fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s", t.name, config)
-	}
+	alter := func(config string) string { return alterTopic(t.name, config) }
 	switch {
 	case int(minISR) > t.replicas:
 		return fail(alter(fmt.Sprintf("min.insync.replicas=%d", max(1, t.replicas-1))),
@@ -321,70 +319,11 @@ func checkRetention(ctx context.Context, e *exam) []answer {
 		if keeps > int64(longest/time.Millisecond) || kept >= longest {
 			return nil
 		}
-		return warn(fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config retention.ms=%d; or say what outage is to be survived: --longest-outage", t.name, longest.Milliseconds()),
+		return warn(alterTopic(t.name, fmt.Sprintf("retention.ms=%d", longest.Milliseconds()))+"; or say what outage is to be survived: --longest-outage",
 			"topic %s keeps events for %s, less than the longest outage of %s: a consumer that is away misses some, and recover cannot tell by the topic what was published", t.name, words(kept), words(longest))
 	})
 	if len(found) == 0 && existing(topics) == 0 {
 		return skip("none of the topics exists (see topics)")
 	}
 	return orOK(found, "at least %s", words(longest))
-}
-
-func checkMessageSize(ctx context.Context, e *exam) []answer {
-	topics, err := e.topics(ctx)
-	if err != nil {
-		return noTopics(err)
-	}
-	s, err := e.readSample(ctx)
-	if err != nil {
-		return unanswered(sampleNeeded(err))
-	}
-	smallest := int64(0)
-	found := configured(topics, func(t *topic) []answer {
-		limit, known := t.config(cfgMaxMessage)
-		if !known {
-			return nil
-		}
-		if smallest == 0 || limit < smallest {
-			smallest = limit
-		}
-		largest := s.largestOf(t.name, len(topics) == 1)
-		if largest+batchOverhead <= limit {
-			return nil
-		}
-		return warn(fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d", t.name, 2*largest),
-			"topic %s takes %s (max.message.bytes), and a row that was looked at makes %s: it is refused as too_large%s", t.name, bytesText(limit), bytesText(largest), compressed(e))
-	})
-	switch {
-	case len(found) > 0:
-		return found
-	case smallest == 0:
-		return skip("none of the topics exists (see topics)")
-	case s.rows == 0:
-		return ok("topics take %s; the tables hold no rows to compare", bytesText(smallest))
-	}
-	return ok("topics take %s, the largest payload that was looked at has %s", bytesText(smallest), bytesText(s.largest))
-}
-
-// batchOverhead is more than a batch of one record adds to key, value and headers.
-const batchOverhead = 128
-
-// largestOf is the largest message for a topic. Payloads that were measured only are
-// of this topic where it is the only one.
-func (s *sample) largestOf(name string, only bool) int64 {
-	largest := int64(0)
-	if t := s.topics[name]; t != nil {
-		largest = int64(t.largest)
-	}
-	if only {
-		largest = max(largest, s.largest)
-	}
-	return largest
-}
-
-func compressed(e *exam) string {
-	if e.cfg.Kafka.Compression == 0 {
-		return ""
-	}
-	return ", unless it compresses well"
 }

@@ -40,6 +40,8 @@ type fixture struct {
 	// policy is on_refusal. These tests want to see a refusal where it happens: halt,
 	// unless they set another.
 	policy router.OnRefusal
+	// deadLetters is the source's dead_letter_topic.
+	deadLetters string
 	// looks is the session of scalar, for the test's own goroutine.
 	looks *pgx.Conn
 }

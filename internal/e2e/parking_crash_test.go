@@ -3,8 +3,11 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -48,6 +51,26 @@ func crashWindows() []crashWindow {
 			},
 		},
 		{
+			name: "stored, not confirmed",
+			open: func(f *fixture, _ *process, _ *atomic.Bool) func() {
+				unpin := f.pinPosition()
+				f.poisoned()
+				f.awaitParked("null_payload:parked held:parked held:parked")
+				last := f.walEnd()
+				f.insert("order", "j", "2")
+				f.awaitRecords(f.topic("order"), 3)
+				release := f.deafen()
+				unpin()
+				f.awaitCount("SELECT (confirmed_lsn > '"+last.String()+"')::text FROM postrider.checkpoint", "true")
+				return func() {
+					release()
+					if at := f.confirmed(); at > last {
+						f.t.Errorf("the slot is confirmed up to %s, past %s: the window was not open", at, last)
+					}
+				}
+			},
+		},
+		{
 			name: "in the middle of a retry", retrying: true,
 			open: func(f *fixture, _ *process, cut *atomic.Bool) func() {
 				cut.Store(true)
@@ -67,6 +90,27 @@ func crashWindows() []crashWindow {
 			},
 		},
 	}
+}
+
+// deafen stops the walsender, so that it hears no confirmation. release, to be called
+// when the relay is dead, ends it without its having heard of any.
+func (f *fixture) deafen() (release func()) {
+	f.t.Helper()
+	text := f.scalar("SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = '" + f.db.Slot + "'")
+	pid, err := strconv.Atoi(text)
+	must(f.t, err)
+	title, err := os.ReadFile("/proc/" + text + "/cmdline")
+	if err != nil || !strings.Contains(string(title), "walsender") {
+		f.t.Skip("the server's processes are not this machine's")
+	}
+	must(f.t, syscall.Kill(pid, syscall.SIGSTOP))
+	release = sync.OnceFunc(func() {
+		f.scalar("SELECT pg_terminate_backend(" + text + ")::text")
+		must(f.t, syscall.Kill(pid, syscall.SIGCONT))
+		f.awaitCount("SELECT active::text FROM pg_replication_slots WHERE slot_name = '"+f.db.Slot+"'", "false")
+	})
+	f.t.Cleanup(release)
+	return release
 }
 
 // poisoned commits a good event, one that is refused, two behind it, and one beside.
@@ -150,7 +194,7 @@ func (c *crashWindow) judge(t *testing.T, f *fixture, w *testkit.Witness) {
 	t.Helper()
 	k := ofKey(f.broker.ReadAll(t, f.topic("order")), "k")
 	want := map[string]string{
-		"before the park is durable": "1 1  3 4 5", "durable, not confirmed": "1 1  3 4 5",
+		"before the park is durable": "1 1  3 4 5", "durable, not confirmed": "1 1  3 4 5", "stored, not confirmed": "1  3 4 5",
 		"in the middle of a retry": "1  3 4 5", "acknowledged, not noted": "1  3 4  3 4 5",
 	}[c.name]
 	if c.name == "before the park is durable" && k == "1  3 4 5" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -237,14 +238,17 @@ func TestDiscardedStaysDiscarded(t *testing.T) {
 func TestParkingItselfFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, heal string }{
-		"table gone":    {"ALTER TABLE postrider.parked RENAME TO away", "ALTER TABLE postrider.away RENAME TO parked"},
-		"insert fails":  {"ALTER TABLE postrider.parked ADD CONSTRAINT no CHECK (false) NOT VALID", "ALTER TABLE postrider.parked DROP CONSTRAINT no"},
+		"table gone":   {"ALTER TABLE postrider.parked RENAME TO away", "ALTER TABLE postrider.away RENAME TO parked"},
+		"insert fails": {"ALTER TABLE postrider.parked ADD CONSTRAINT no CHECK (false) NOT VALID", "ALTER TABLE postrider.parked DROP CONSTRAINT no"},
+		"statements time out": {`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(5); RETURN NEW; END $$;
+			CREATE TRIGGER slow BEFORE INSERT ON postrider.parked FOR EACH ROW EXECUTE FUNCTION slow()`, "DROP TRIGGER slow ON postrider.parked"},
 		"session ended": {"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'postrider test (parking)' AND datname = current_database(); ALTER TABLE postrider.parked RENAME TO away", "ALTER TABLE postrider.away RENAME TO parked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
 			f.onRefusal(router.OnRefusalParkAggregate)
+			f.cfg.Timers.Statement = 500 * time.Millisecond
 			run := f.start()
 			f.insert("order", "k", "1")
 			f.awaitConfirmed(f.walEnd())
@@ -268,6 +272,23 @@ func TestParkingItselfFails(t *testing.T) {
 			if n := len(f.broker.ReadAll(t, f.topic("order"))); n != 2 {
 				t.Errorf("%d records", n)
 			}
+		})
+	}
+}
+
+// An upgrade brings migrations. Where they are missing a run ends at once and says what
+// to do, whether the table is not there or one of its columns.
+func TestRunWantsTheSchemaOfToday(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{
+		"table":  "DROP TABLE postrider.parked",
+		"column": "ALTER TABLE postrider.parked DROP COLUMN dead_letter_topic",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+			f.db.Exec(t, before)
+			f.requireRefusedRun(f.yaml(""), exitPostgres, "parked", "does not exist", "Try: postrider setup")
 		})
 	}
 }

@@ -68,7 +68,8 @@ sources:
     routes:
       - topic: %s.${aggregate_type}
     on_refusal: %s
-%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), f.prefix, cmp.Or(f.policy, router.OnRefusalHalt), extra)
+    dead_letter_topic: %q
+%s`, f.db.DSN, f.db.Slot, f.db.Publication, strings.Join(f.broker.Bootstrap(), ", "), f.prefix, cmp.Or(f.policy, router.OnRefusalHalt), f.deadLetters, extra)
 	path := filepath.Join(f.t.TempDir(), "postrider.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		f.t.Fatal(err)

@@ -79,6 +79,7 @@ type entry struct {
 
 	copies  uint32 // records with this id
 	parked  uint32
+	alone   bool // parked without its key
 	first   place
 	got     fingerprint
 	unequal uint32 // copies that differ from the first copy
@@ -150,6 +151,16 @@ func (o *Oracle) Parked(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.entry(id).parked++
+}
+
+// ParkedAlone is Parked for an event whose key did not wait for it: it has an order only
+// among its like, and the others have theirs without it.
+func (o *Oracle) ParkedAlone(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.entry(id)
+	e.parked++
+	e.alone = true
 }
 
 // Delivered says that a consumer found a record. Records of one partition come

@@ -216,6 +216,29 @@ func TestParkedEventsCountAsSafe(t *testing.T) {
 	require.Equal(t, 1, v.Parked)
 }
 
+// Events parked alone keep the order among themselves, and the others of the key theirs.
+func TestEventsParkedAloneAreJudgedByThemselves(t *testing.T) {
+	t.Parallel()
+	for want, order := range map[int][]int{0: {1, 3, 4, 0, 2}, 1: {1, 3, 4, 2, 0}} { // a3 passes a1 and a2
+		r := newRun()
+		all := r.records
+		r.records = nil
+		for _, i := range order {
+			r.records = append(r.records, all[i])
+		}
+		r.o.ParkedAlone("a1")
+		r.o.ParkedAlone("a2")
+		v := r.verdict()
+		require.Equal(t, want, v.OutOfOrder, v.Details)
+		require.Equal(t, 2, v.Parked)
+		require.Equal(t, want, v.Faults())
+	}
+	r := newRun()
+	r.o.ParkedAlone("b1")
+	r.records[0], r.records[2] = r.records[2], r.records[0]
+	require.Equal(t, 1, r.verdict().OutOfOrder, "a2 before a1, neither of them parked")
+}
+
 func TestNullKeysHaveNoOrder(t *testing.T) {
 	t.Parallel()
 	r := newRun()

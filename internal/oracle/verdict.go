@@ -165,6 +165,7 @@ func (j *judgement) outOfOrder(events []named) {
 	type lane struct {
 		topic string
 		key   int32
+		alone bool
 	}
 	last := map[lane]named{}
 	wrong := j.list()
@@ -173,7 +174,7 @@ func (j *judgement) outOfOrder(events []named) {
 			continue
 		}
 		topic, _ := splitPlace(j.places.all[e.first.partition])
-		l := lane{topic, e.key}
+		l := lane{topic, e.key, e.alone}
 		before, ok := last[l]
 		switch {
 		case !ok:

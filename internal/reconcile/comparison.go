@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/topic"
@@ -25,9 +24,7 @@ type comparison struct {
 	idHeaders []string
 	report    *Report
 
-	// covered says which rows are due; nil where nothing does.
-	covered *checkpoint.Snapshot
-	system  checkpoint.System
+	vouch
 	// began is the snapshot that the run leaves for later ones, late that of an earlier one.
 	began string
 	late  string
@@ -150,6 +147,3 @@ func (c *comparison) progress(phase string, done, total int64) {
 		c.cfg.Progress(Progress{Phase: phase, Done: done, Total: total})
 	}
 }
-
-// due says that the row's event is published or parked, if the checkpoint speaks the truth.
-func (c *comparison) due(e *entry) bool { return c.covered != nil && e.xid < c.covered.Xmin }

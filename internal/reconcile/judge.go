@@ -22,7 +22,7 @@ func (c *comparison) judge(e *entry, readings map[uint32]*reading) {
 		r.Parked++
 	case e.flags&isDiscarded != 0:
 		r.Discarded++
-	case !c.due(e):
+	case !c.due(e.xid):
 		c.notDue(e)
 	case e.flags&isRefused != 0:
 		c.lose(e)

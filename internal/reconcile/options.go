@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/publisher"
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 )
 
@@ -34,7 +35,9 @@ type Config struct {
 	// Publisher and Slot name the checkpoint.
 	Publisher, Slot string
 	// Actor is who asks, for the audit.
-	Actor        string
+	Actor string
+	// Replication reaches the server for the history of its timelines, where that is needed.
+	Replication  replication.Config
 	Publications []string
 	Router       router.Config
 	Kafka        publisher.Config

@@ -79,8 +79,12 @@ func TestRunTellsFaultsApart(t *testing.T) {
 			f.t = t
 			got := f.run(Options{MostRows: most, Examples: 20})
 			r := got.Report
-			text, _ := json.Marshal(r)
-			t.Logf("%s", text)
+			defer func() {
+				if t.Failed() {
+					text, _ := json.Marshal(r)
+					t.Logf("%s", text)
+				}
+			}()
 			want(t, "ok", r.OK, false)
 			want(t, "rows", r.Rows, 1005)
 			want(t, "missing", ids(r.Findings.Missing), []string{"e333", "e5", "e998"})
@@ -275,4 +279,28 @@ func TestRunWithoutATopic(t *testing.T) {
 	r := f.run(Options{}).Report
 	want(t, "missing", r.Missing, 3)
 	want(t, "why", r.Findings.Missing[0].Why, "its topic does not exist")
+}
+
+// A record of the window whose row is outside is not alone, and rows that share an id are
+// counted, not judged.
+func TestRunLooksBeyondTheWindowForStrangers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Kafka(t), nil)
+	f.exec(`ALTER TABLE outbox DROP CONSTRAINT outbox_pkey`)
+	f.exec(`ALTER TABLE outbox ALTER COLUMN id DROP NOT NULL`)
+	f.insert(0, 10)
+	until := time.Now()
+	f.exec(`INSERT INTO outbox (id, kind, key, type, version, at, payload) VALUES ('e10', 'order', 'k10', 'Placed', 1, now() - interval '10 minutes', '{}')`)
+	f.cover()
+	f.produce(f.records("true")...)
+	r := f.run(Options{Until: until}).Report
+	want(t, "rows, ok, only in the topic", []any{r.Rows, r.OK, *r.TopicOnly}, []any{10, true, 0})
+	f.exec(`DELETE FROM outbox WHERE id = 'e10'`)
+	r = f.run(Options{Until: until}).Report
+	want(t, "deleted: ok, only in the topic", []any{r.OK, ids(r.Findings.TopicOnly)}, []any{true, []string{"e10"}})
+	f.exec(`INSERT INTO outbox SELECT * FROM outbox WHERE id = 'e3'`)
+	f.exec(`INSERT INTO outbox (key, kind, payload) VALUES ('k', 'order', '{}')`)
+	f.cover()
+	r = f.run(Options{}).Report
+	want(t, "shared, without id, agreed", []any{r.Shared, r.WithoutID, r.Agreed}, []any{1, 1, 10})
 }

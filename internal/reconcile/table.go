@@ -8,8 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postrider/postrider/checkpoint"
-	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/parking"
@@ -17,37 +15,18 @@ import (
 
 // readCheckpoint finds what says which rows are due, and which rows committed late.
 func (c *comparison) readCheckpoint(ctx context.Context) error {
-	conn := c.reader.Conn()
-	store := checkpoint.NewStore(conn, checkpoint.StoreConfig{Publisher: c.cfg.Publisher, Slot: c.cfg.Slot, Holder: c.cfg.Actor})
-	stored, err := store.Load(ctx)
+	v, err := readVouch(ctx, c.cfg, c.reader.Conn())
 	if err != nil {
 		return err
 	}
-	if c.system, err = store.System(ctx); err != nil {
-		return err
+	c.vouch, c.report.NotProved = v, v.notProved
+	if c.covered != nil {
+		c.report.Covered = v.stored.Snapshot
 	}
-	end, err := store.WALEnd(ctx)
-	if err != nil {
-		return err
-	}
-	c.cover(stored, end)
-	if err := conn.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&c.began); err != nil {
+	if err := c.reader.Conn().QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&c.began); err != nil {
 		return sqlError("take", "a snapshot", err)
 	}
 	return c.findLate(ctx)
-}
-
-func (c *comparison) cover(stored *checkpoint.Row, end event.LSN) {
-	if stored == nil {
-		c.report.NotProved = fmt.Sprintf("publisher %q has no checkpoint: no relay has run yet", c.cfg.Publisher)
-		return
-	}
-	s, err := stored.TickedOff(c.system, end, nil)
-	if err != nil {
-		c.report.NotProved = err.Error()
-		return
-	}
-	c.covered, c.report.Covered = &s, stored.Snapshot
 }
 
 // lateSQL: the last run that looked before the window begins.

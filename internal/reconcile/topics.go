@@ -143,7 +143,7 @@ func (c *comparison) lookEarlier(ctx context.Context) error {
 	}
 	missing := map[uint32]bool{}
 	for i := range c.set.list {
-		if e := &c.set.list[i]; !e.found() && c.due(e) && e.flags&(isParked|isDiscarded|isRefused) == 0 {
+		if e := &c.set.list[i]; !e.found() && c.due(e.xid) && e.flags&(isParked|isDiscarded|isRefused) == 0 {
 			missing[e.topic] = true
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/parking"
@@ -148,31 +147,15 @@ func (t *trace) readRow(ctx context.Context) (err error) {
 }
 
 func (t *trace) readCheckpoint(ctx context.Context) error {
-	store := checkpoint.NewStore(t.reader.Conn(), checkpoint.StoreConfig{Publisher: t.cfg.Publisher, Slot: t.cfg.Slot, Holder: t.cfg.Actor})
-	stored, err := store.Load(ctx)
-	if err != nil {
+	v, err := readVouch(ctx, t.cfg, t.reader.Conn())
+	if err != nil || v.stored == nil {
+		t.trail.NotProved = v.notProved
 		return err
 	}
-	system, err := store.System(ctx)
-	if err != nil {
-		return err
-	}
-	end, err := store.WALEnd(ctx)
-	if err != nil {
-		return err
-	}
-	if stored == nil {
-		t.trail.NotProved = fmt.Sprintf("publisher %q has no checkpoint: no relay has run yet", t.cfg.Publisher)
-		return nil
-	}
-	text := stored.Confirmed.String()
-	t.trail.Stored = &text
-	s, err := stored.TickedOff(system, end, nil)
-	switch {
-	case err != nil:
-		t.trail.NotProved = err.Error()
-	case t.found != nil:
-		covered := t.found.XID < s.Xmin
+	stored := v.stored.Confirmed.String()
+	t.trail.Stored, t.trail.NotProved = &stored, v.notProved
+	if v.covered != nil && t.found != nil {
+		covered := v.due(t.found.XID)
 		t.trail.Covered = &covered
 	}
 	return nil

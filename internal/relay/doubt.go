@@ -22,23 +22,21 @@ type doubt struct {
 	// end is the WAL end at the start.
 	end event.LSN
 
-	// mu covers suspects and passed.
+	// mu covers suspects, passed and search.
 	mu       sync.Mutex
 	suspects *tickoff.Suspects
 	passed   bool
+	// search runs, or has run, for those that did not come on the stream; nil before.
+	search *search
+	// snapshot is the one that leaves them in doubt, in text form.
+	snapshot string
 }
 
-// newDoubt reads the suspects. Rows that were deleted meanwhile cannot be checked.
-func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row) (*doubt, error) {
-	if stored.Snapshot == "" {
-		return nil, doubtError(stored, l.slot.ConfirmedFlush, errors.New("no snapshot is stored that could prove it"))
-	}
-	snapshot, err := checkpoint.ParseSnapshot(stored.Snapshot)
-	if err != nil {
-		return nil, doubtError(stored, l.slot.ConfirmedFlush, err)
-	}
+// newDoubt reads the suspects: the rows that the stored snapshot does not cover. Rows that
+// were deleted meanwhile cannot be checked.
+func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row, snapshot checkpoint.Snapshot) (*doubt, error) {
 	// The end after which no suspect may still be on its way is read after the rows.
-	d := &doubt{suspects: tickoff.New()}
+	d := &doubt{suspects: tickoff.New(), snapshot: stored.Snapshot}
 	for _, s := range l.gen.cfg.Router.Sources {
 		err := d.suspects.Collect(ctx, l.sql.conn, s, snapshot)
 		switch {
@@ -58,7 +56,7 @@ func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row) (*doubt, er
 		return nil, err
 	}
 	d.end = tick.LSN
-	l.gen.log.Info().Int("suspects", d.suspects.Len()).Stringer("until", d.end).Msg("proving that nothing lies between the stored position and the slot's")
+	l.gen.log.Info().Int("suspects", d.suspects.Len()).Stringer("until", d.end).Msg("proving that nothing lies between the stored position and the slot's; rows that were deleted meanwhile cannot be checked")
 	return d, nil
 }
 
@@ -72,29 +70,55 @@ func (d *doubt) seen(id []byte) {
 }
 
 // settleDoubt says whether storing may go on. The error lists what neither the
-// snapshot nor the stream accounts for.
+// snapshot nor the stream nor a topic accounts for.
 func (g *generation) settleDoubt() (bool, error) {
-	d := g.doubt
-	if d == nil {
+	if g.doubt == nil {
 		return true, nil
 	}
+	settled, now, err := g.judgeDoubt(g.doubt)
+	if now {
+		g.log.Info().Msg("proved: nothing lies between the stored position and the slot's")
+		g.reachTarget()
+	}
+	return settled, err
+}
+
+// judgeDoubt looks whether all suspects are settled; now says that it is the first time.
+func (g *generation) judgeDoubt(d *doubt) (settled, now bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.passed:
-		return true, nil
+		return true, false, nil
 	case event.LSN(g.handedOn.Load()) < d.end:
-		return false, nil
+		return false, false, nil
+	case d.search != nil && !d.search.over():
+		return false, false, nil
 	case d.suspects.Len() > 0:
-		return false, &operr.Error{
-			Class: operr.Slot, Op: "prove that the slot skipped nothing",
-			Err:  fmt.Errorf("%d rows are neither covered by the stored snapshot nor came on the stream: %s", d.suspects.Len(), d.sample(5)),
-			Hint: checkpoint.HintGap,
-		}
+		return false, false, g.settleByTopic(d)
 	}
 	d.passed = true
 	d.suspects = nil
-	return true, nil
+	return true, true, nil
+}
+
+// inDoubt says that a doubtful start is not proved yet.
+func (g *generation) inDoubt() bool {
+	if g.doubt == nil {
+		return false
+	}
+	g.doubt.mu.Lock()
+	defer g.doubt.mu.Unlock()
+	return !g.doubt.passed
+}
+
+// gapError is the end of a start that cannot be proved; why says what became of the search.
+func (d *doubt) gapError(hint string, why error) error {
+	return &operr.Error{
+		Class: operr.Slot, Op: "prove that the slot skipped nothing",
+		Err:  fmt.Errorf("%d rows are neither covered by the stored snapshot nor came on the stream: %s; %w", d.suspects.Len(), d.sample(5), why),
+		Hint: hint,
+	}
 }
 
 // sample names some that are left; where none has a name, the table is large and the

@@ -27,6 +27,7 @@ func (l *link) finish(refusal *event.Refusal) error {
 	if err := l.drainParked(ctx); err != nil {
 		drained = errors.Join(drained, err)
 	}
+	l.stopCopiers()
 	if err := l.retrier.settle(ctx); err != nil {
 		g.log.Warn().Err(err).Msg("parked events that were published just now could not be noted; they will be published again")
 	}

@@ -70,6 +70,9 @@ type generation struct {
 	closing context.Context
 	stop    context.CancelFunc
 
+	// searching are the look-ups of a doubtful start.
+	searching sync.WaitGroup
+
 	// waiting is the commit time of the event that waits at the tap, in microseconds since
 	// 1970, or 0.
 	waiting atomic.Int64
@@ -89,7 +92,7 @@ func newGeneration(r *Relay) (*generation, error) {
 		halts:    make(chan *event.Refusal, 1),
 		reached:  make(chan struct{}, 1),
 		acked:    make(chan struct{}, 1),
-		park:     newParkState(r.cfg.Parking),
+		park:     newParkState(r.cfg.Parking, rt.DeadLetterTopics()),
 	}
 	g.closing, g.stop = context.WithCancel(context.Background())
 	kafka := r.cfg.Kafka
@@ -109,6 +112,7 @@ func newGeneration(r *Relay) (*generation, error) {
 
 func (g *generation) close() {
 	g.stop()
+	g.searching.Wait()
 	if err := g.publisher.Close(); err != nil {
 		g.log.Warn().Err(err).Msg("closing the publisher")
 	}
@@ -289,7 +293,12 @@ func (g *generation) halt(refusal *event.Refusal) {
 func (g *generation) progressed(lsn event.LSN) {
 	g.handedOn.Store(uint64(lsn))
 	g.passedParked(lsn)
-	if g.target == 0 || lsn < g.target {
+	g.reachTarget()
+}
+
+// reachTarget ends a run with a target where it was handed on and nothing is in doubt.
+func (g *generation) reachTarget() {
+	if g.target == 0 || event.LSN(g.handedOn.Load()) < g.target || g.inDoubt() {
 		return
 	}
 	select {

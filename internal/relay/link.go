@@ -34,6 +34,7 @@ type link struct {
 	keeper  *keeper
 	retrier *retrier
 	attend  *attendant
+	copiers []*copier
 	parking *parkSession
 	roots   *roots.Finder
 
@@ -105,6 +106,7 @@ func (g *generation) open(ctx context.Context) (_ *link, err error) {
 	if _, err := l.watch.Exec(ctx, "LISTEN "+parking.Channel+"; LISTEN "+control.Channel); err != nil {
 		return nil, sqlError("listen for", "commands", err)
 	}
+	l.copiers = newCopiers(l)
 	if l.retrier, err = newRetrier(l); err != nil {
 		return nil, err
 	}

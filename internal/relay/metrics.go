@@ -24,6 +24,7 @@ type metrics struct {
 	ignoredOps    *prometheus.CounterVec
 	refusals      *prometheus.CounterVec
 	parked        *prometheus.CounterVec
+	deadLetters   *prometheus.CounterVec
 	parkedNow     *prometheus.GaugeVec
 	parkedOldest  prometheus.GaugeFunc
 	ownerless     prometheus.Gauge
@@ -65,6 +66,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.ignoredOps = vec("ignored_total", "Changes that publish nothing, by operation.", "op")
 	m.refusals = vec("refused_total", "Events that could not be published, by reason.", "reason")
 	m.parked = vec("parked_total", "Events that were parked and are durable, by reason; held ones stand behind another of their key.", "reason")
+	m.deadLetters = vec("dead_letters_total", "Copies of parked events for dead-letter topics, by result: sent, given_up, or failed, which is tried again.", "result")
 	m.parkedNow = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "postrider", Name: "parked_events", Help: "Parked events that are neither published nor discarded, by reason.",
 	}, []string{"reason"})
@@ -90,7 +92,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Namespace: "postrider", Name: "unconfirmed_events", Help: "Events that were received and are not resolved.",
 	}, m.unconfirmedEvents)
 	if reg != nil {
-		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked,
+		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked, m.deadLetters,
 			m.parkedNow, m.parkedOldest, m.ownerless, m.heldKeys, m.paused, m.purged,
 			m.storedLSN, m.confirmedLSN, m.restartLSN, m.heldBytes, m.safeBytes, m.walStatus, m.oldestSeconds, m.unconfirmed)
 	}

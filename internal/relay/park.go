@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,8 @@ type parkState struct {
 	// to the stream's goroutine.
 	known   []event.Position
 	retries *retries
+	// copies has a hint for each dead-letter topic: there is something to copy.
+	copies map[string]chan struct{}
 
 	// mu covers behind: durable events whose row a promotion could still undo (rule 6).
 	mu     sync.Mutex
@@ -31,8 +35,12 @@ type parkedBehind struct {
 	items []parkItem
 }
 
-func newParkState(limits parking.Limits) *parkState {
-	return &parkState{held: parking.NewHeld(limits), queue: newParkQueue(), retries: newRetries()}
+func newParkState(limits parking.Limits, deadLetters []string) *parkState {
+	p := &parkState{held: parking.NewHeld(limits), queue: newParkQueue(), retries: newRetries(), copies: map[string]chan struct{}{}}
+	for _, topic := range deadLetters {
+		p.copies[topic] = make(chan struct{}, 1)
+	}
+	return p
 }
 
 // seen says that an event has a row from before. Positions are asked in rising order.
@@ -97,18 +105,22 @@ func (g *generation) parkRefused(r *publisher.Refused) publisher.Disposal {
 		g.halt(g.fullRefusal(r.Refusal))
 		return publisher.Stop
 	}
-	item := parkItem{event: e, txn: r.Txn, follow: e.Reason == event.ReasonHeld}
+	item := parkItem{event: e, txn: r.Txn, late: f == parking.FateUnit, follow: e.Reason == event.ReasonHeld}
 	if !item.follow {
 		g.metrics.refused(e.Reason)
+	}
+	disposal := publisher.Taken
+	if item.late {
+		disposal = publisher.TakenWithKey
+		if g.park.retries.cameLate(*e.Unit, r.Message.Topic, r.Message.Key) {
+			disposal = publisher.TakenWithAll
+		}
 	}
 	if g.park.queue.put(g.closing, item) != nil {
 		g.park.uncount(e)
 		return publisher.Stop
 	}
-	if f == parking.FateUnit {
-		return publisher.TakenWithKey
-	}
-	return publisher.Taken
+	return disposal
 }
 
 // parked is called when events are durable, and the positions after them were read
@@ -124,11 +136,17 @@ func (g *generation) parked(items []parkItem, after event.LSN) {
 	}
 	for _, item := range items {
 		g.metrics.parked.WithLabelValues(string(item.event.Reason)).Inc()
+		if item.late {
+			g.park.retries.noLonger(*item.event.Unit)
+		}
 		switch u := item.event.Unit; {
 		case u != nil && item.follow:
 			g.park.retries.follow(*u)
 		case u != nil:
 			g.park.retries.joined(*u)
+		}
+		if wake := g.park.copies[item.event.Message.DeadLetter]; wake != nil {
+			hint(wake)
 		}
 	}
 }
@@ -258,13 +276,22 @@ func (h *handler) parkEvent(e *parking.Event) error {
 func (l *link) loadParked(ctx context.Context, from event.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, parkLoadTimeout)
 	defer cancel()
-	var loaded parking.Loaded
+	var (
+		loaded    parking.Loaded
+		forgotten int64
+	)
 	err := l.parking.do(ctx, func(store *parking.Store) (err error) {
-		loaded, err = store.Load(ctx, from)
+		if loaded, err = store.Load(ctx, from); err != nil {
+			return err
+		}
+		forgotten, err = store.KeepCopies(ctx, slices.Collect(maps.Keys(l.gen.park.copies)))
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if forgotten > 0 {
+		l.gen.log.Warn().Int64("copies", forgotten).Msg("copies of parked events are given up: their dead_letter_topic is configured no more")
 	}
 	p := l.gen.park
 	p.held.Load(loaded.Units, loaded.Singles)

@@ -23,8 +23,9 @@ const (
 type parkItem struct {
 	event *parking.Event
 	txn   uint64
-	// follow: a lane sorted it out, so that its predecessor may be gone by now.
-	follow bool
+	// late: a lane gave it back, when events behind it may have been parked already.
+	// follow: its predecessor may be gone by now.
+	late, follow bool
 }
 
 // parkQueue holds parked events that are not durable yet, in the order in which they

@@ -81,7 +81,11 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 		return err
 	}
 	if start.Doubtful {
-		if g.doubt, err = l.newDoubt(ctx, stored); err != nil {
+		snapshot, err := stored.TickedOff(sys, slot.WALEnd, history)
+		if err != nil {
+			return doubtError(stored, slot.Confirmed, err)
+		}
+		if g.doubt, err = l.newDoubt(ctx, stored, snapshot); err != nil {
 			return err
 		}
 	}

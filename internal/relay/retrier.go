@@ -134,42 +134,56 @@ func (t *retrier) settle(ctx context.Context) error {
 		t.r.putBack(acked, returned, asked)
 		return err
 	}
-	t.landed(t.r.land(acked...), false)
-	var ids []int64
+	t.landed(t.r.land(acked...), outcomePublished)
 	for _, r := range returned {
-		ids = append(ids, r.ID)
+		outcome := outcomeBack
+		if r.Again {
+			outcome = outcomeAgain
+		}
+		t.landed(t.r.land(r.ID), outcome)
 	}
-	t.landed(t.r.land(ids...), true)
 	t.requested(requests)
 	return nil
 }
 
-func (t *retrier) landed(flights []*retryFlight, back bool) {
+// flightOutcome is what became of a claimed event.
+type flightOutcome int
+
+const (
+	outcomePublished flightOutcome = iota
+	// outcomeBack: it is parked again, and its unit waits for somebody.
+	outcomeBack
+	// outcomeAgain: it came back through no fault of its own, and goes on.
+	outcomeAgain
+)
+
+func (t *retrier) landed(flights []*retryFlight, outcome flightOutcome) {
 	held := t.gen.park.held
 	for _, f := range flights {
 		switch {
-		case f.unit == nil && !back:
+		case f.unit == nil && outcome == outcomePublished:
 			held.LeaveSingle(1)
 			continue
 		case f.unit == nil:
 			continue
-		case !back:
+		case outcome == outcomePublished:
 			held.Leave(f.unit.unit, 1, func() { t.gen.publisher.Release(f.topic, f.key) })
 		}
-		t.unitLanded(f, back)
+		t.unitLanded(f, outcome)
 	}
 }
 
 // unitLanded goes on with a unit when all that was on its way has come down.
-func (t *retrier) unitLanded(f *retryFlight, back bool) {
+func (t *retrier) unitLanded(f *retryFlight, outcome flightOutcome) {
 	t.r.mu.Lock()
 	u := f.unit
 	u.flying--
-	u.refused = u.refused || back
+	u.refused = u.refused || outcome == outcomeBack
+	u.back = u.back || outcome != outcomePublished
 	over := u.flying == 0
-	refused := u.refused
+	refused, readmit := u.refused, u.back || u.overtaken != nil
 	if over {
-		u.refused, u.due = false, true
+		u.guilty, u.refused, u.back, u.overtaken, u.due = false, false, false, nil, true
 		u.laps++
 		u.land()
 	}
@@ -177,12 +191,12 @@ func (t *retrier) unitLanded(f *retryFlight, back bool) {
 		delete(t.r.following, u.unit)
 	}
 	t.r.mu.Unlock()
-	if over && refused {
+	if over && readmit {
 		t.readmit(f)
 	}
 }
 
-// readmit lets a key's retries pass again after one was refused.
+// readmit lets a key's retries pass again after one was refused, or overtaken.
 func (t *retrier) readmit(f *retryFlight) {
 	t.gen.publisher.Readmit(f.topic, f.key)
 	if f.toTopic != "" && parking.UnitOf(f.toTopic, f.toKey) != f.unit.unit {
@@ -236,14 +250,18 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 		claimed, err = store.ClaimSingles(ctx, singles)
 		return err
 	})
+	if err == nil {
+		t.r.launch(claimed.Events)
+	}
+	for _, place := range t.r.claimed(units, err != nil) {
+		t.gen.publisher.Readmit(place.topic, place.key)
+	}
 	if err != nil {
-		t.r.again(units)
 		return false, err
 	}
 	if len(units) == 0 {
 		t.singles = t.singles[len(singles):]
 	}
-	t.r.launch(claimed.Events)
 	t.r.blocked(claimed.Blocked)
 	return true, t.inject(claimed.Events)
 }
@@ -266,7 +284,7 @@ func (t *retrier) inject(events []*parking.Event) error {
 		}
 		if err := t.gen.publisher.Inject(t.sending, &e.Message, publisher.Injected|uint64(e.ID)); err != nil {
 			for _, left := range events[i:] {
-				t.r.comeBack(parking.Return{ID: left.ID})
+				t.r.comeBack(parking.Return{ID: left.ID, Again: true})
 			}
 			return err
 		}

@@ -23,21 +23,34 @@ type retries struct {
 	flights  map[int64]*retryFlight
 	acked    []int64
 	returned []parking.Return
+	// late counts events by unit that lanes gave back and that are not durable yet: the
+	// store does not show what may go.
+	late map[parking.Unit]int
 }
 
 // retryUnit is a unit that is being worked off.
 type retryUnit struct {
 	unit parking.Unit
-	// flying events of it are claimed and not settled.
-	flying int
+	// flying events of it are claimed and not settled; claiming: some may be claimed now.
+	flying   int
+	claiming bool
+	// overtaken: a lane gave back an event of it that was in the lane before them. Its
+	// key is held back from retries too, until Readmit.
+	overtaken *retryPlace
 	// due: there may be something to claim.
 	due bool
-	// refused: one of its flights came back.
-	refused bool
+	// guilty: one of its flights was refused. refused: one is parked again. back: one came back.
+	guilty, refused, back bool
 	// laps counts how often all that was on its way came down and more had joined.
 	laps int
 	// landed is closed when all that is on its way has come down; nil where nobody waits.
 	landed chan struct{}
+}
+
+// retryPlace is where a unit's events go.
+type retryPlace struct {
+	topic string
+	key   []byte
 }
 
 // retryFlight is a claimed event. unit is nil where it holds nothing.
@@ -51,7 +64,7 @@ type retryFlight struct {
 }
 
 func newRetries() *retries {
-	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}}
+	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}}
 }
 
 // land wakes those who give way.
@@ -113,6 +126,29 @@ func (r *retries) joined(u parking.Unit) {
 	}
 }
 
+// cameLate says that a lane gave an event of the unit back. overtakes: what is claimed
+// of the unit went into the lane behind it, and must not pass it.
+func (r *retries) cameLate(u parking.Unit, topic string, key []byte) (overtakes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late[u]++
+	f := r.following[u]
+	if f == nil || f.flying == 0 && !f.claiming {
+		return false
+	}
+	f.overtaken = &retryPlace{topic, key}
+	return true
+}
+
+// noLonger says that such an event is durable, or was not taken.
+func (r *retries) noLonger(u parking.Unit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.late[u]--; r.late[u] == 0 {
+		delete(r.late, u)
+	}
+}
+
 // acknowledged takes runs of injected events.
 func (r *retries) acknowledged(txn uint64) {
 	r.mu.Lock()
@@ -125,12 +161,17 @@ func (r *retries) acknowledged(txn uint64) {
 func (r *retries) refused(back *publisher.Refused) publisher.Disposal {
 	id := int64(back.Txn &^ publisher.Injected)
 	ret := parking.Return{ID: id, Reason: back.Refusal.Reason, Error: back.Refusal.Detail}
-	if ret.Reason == event.ReasonHeld {
-		ret = parking.Return{ID: id}
-	}
 	r.mu.Lock()
-	r.returned = append(r.returned, ret)
 	flight := r.flights[id]
+	if ret.Reason == event.ReasonHeld {
+		ret = parking.Return{ID: id, Again: true}
+	}
+	if flight != nil && flight.unit != nil {
+		// A hold without a guilty one before it is for the sake of an event that came late.
+		flight.unit.guilty = flight.unit.guilty || ret.Reason != ""
+		ret.Again = !flight.unit.guilty
+	}
+	r.returned = append(r.returned, ret)
 	r.mu.Unlock()
 	hint(r.wake)
 	if flight != nil && flight.unit != nil {
@@ -170,7 +211,8 @@ func (r *retries) flying() int {
 	return len(r.flights)
 }
 
-// due gives up to n units with something to claim and nothing on its way.
+// due gives up to n units with something to claim, nothing on its way, and nothing that
+// is yet to become durable. They are being claimed until claimed or again.
 func (r *retries) due(n int) []parking.Unit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,23 +221,32 @@ func (r *retries) due(n int) []parking.Unit {
 		if len(units) == n {
 			break
 		}
-		if f.due && f.flying == 0 {
-			f.due = false
+		if f.due && f.flying == 0 && r.late[u] == 0 {
+			f.due, f.claiming = false, true
 			units = append(units, u)
 		}
 	}
 	return units
 }
 
-// again makes units due whose claim failed.
-func (r *retries) again(units []parking.Unit) {
+// claimed ends the claim of units, of which what was found is launched; failed makes
+// them due again. It gives the places of those that were overtaken and have nothing on its way.
+func (r *retries) claimed(units []parking.Unit, failed bool) (readmit []retryPlace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, u := range units {
-		if f := r.following[u]; f != nil {
-			f.due = true
+		f := r.following[u]
+		if f == nil {
+			continue
+		}
+		f.claiming = false
+		f.due = f.due || failed
+		if f.flying == 0 && f.overtaken != nil {
+			readmit = append(readmit, *f.overtaken)
+			f.overtaken, f.due = nil, true
 		}
 	}
+	return readmit
 }
 
 // launch notes claimed events, before the first is handed over.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/publisher"
 )
 
 // case C20: an arrival gives way only to the last claim of a unit, when others have
@@ -42,5 +43,55 @@ func TestArrivalsGiveWayToTheLastClaim(t *testing.T) {
 	f.flying = 0
 	if r.lastClaim(u, 0) != nil {
 		t.Fatal("gives way where nothing is on its way")
+	}
+}
+
+// case C20: while an event that a lane gave back is not durable, nothing of its unit is
+// claimed; where something is claimed or may be, it overtakes, and what was claimed comes
+// back to go again, unless one of it was refused for its own sake.
+func TestWhatComesLateOvertakesTheClaim(t *testing.T) {
+	t.Parallel()
+	r := newRetries()
+	u := parking.UnitOf("t", []byte("k"))
+	r.follow(u)
+	if r.cameLate(u, "t", []byte("k")) {
+		t.Fatal("overtakes where nothing is claimed")
+	}
+	if len(r.due(9)) != 0 {
+		t.Fatal("claimed while an event is not durable")
+	}
+	r.noLonger(u)
+	if len(r.due(9)) != 1 {
+		t.Fatal("not claimed")
+	}
+	if !r.cameLate(u, "t", []byte("k")) {
+		t.Fatal("does not overtake while a claim is made")
+	}
+	if again := r.claimed([]parking.Unit{u}, false); len(again) != 1 || again[0].topic != "t" || string(again[0].key) != "k" {
+		t.Fatalf("readmitted %v after a claim that found nothing", again)
+	}
+	r.noLonger(u)
+	if len(r.due(9)) != 1 {
+		t.Fatal("not claimed again")
+	}
+	r.launch([]*parking.Event{{ID: 1, Unit: &u}, {ID: 2, Unit: &u}})
+	if again := r.claimed([]parking.Unit{u}, false); len(again) != 0 {
+		t.Fatalf("readmitted %v", again)
+	}
+	if !r.cameLate(u, "t", []byte("k")) {
+		t.Fatal("does not overtake what is on its way")
+	}
+	refused := func(id uint64, reason event.Reason) parking.Return {
+		r.refused(&publisher.Refused{Txn: publisher.Injected | id, Refusal: &event.Refusal{Reason: reason}})
+		return r.returned[len(r.returned)-1]
+	}
+	if ret := refused(1, event.ReasonHeld); !ret.Again || ret.Reason != "" {
+		t.Errorf("held for another's sake: %+v", ret)
+	}
+	if ret := refused(1, event.ReasonTooLarge); ret.Again || ret.Reason == "" {
+		t.Errorf("refused: %+v", ret)
+	}
+	if ret := refused(2, event.ReasonHeld); ret.Again {
+		t.Errorf("behind a refused one: %+v", ret)
 	}
 }

@@ -25,6 +25,9 @@ func (l *link) serve(ctx context.Context) error {
 	l.launch(l.parkEvents)
 	l.launch(l.retrier.run)
 	l.launch(l.attend.run)
+	for _, c := range l.copiers {
+		l.launch(c.run)
+	}
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)

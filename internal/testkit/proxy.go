@@ -59,11 +59,27 @@ func (p *pair) close() {
 // Proxy starts one before target ("host:port"); it ends at cleanup.
 func Proxy(t testing.TB, target string) *TCPProxy {
 	t.Helper()
-	return ProxyOn(t, "127.0.0.1", target)
+	return proxyOn(t, "127.0.0.1", target)
 }
 
-// ProxyOn is Proxy at another of this machine's addresses.
-func ProxyOn(t testing.TB, host, target string) *TCPProxy {
+// ProxyOutside is Proxy at an address that is not the loopback's, as of another machine.
+// It skips the test where there is none.
+func ProxyOutside(t testing.TB, target string) *TCPProxy {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatalf("testkit: %v", err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return proxyOn(t, n.IP.String(), target)
+		}
+	}
+	t.Skip("this machine has no address but the loopback's")
+	return nil
+}
+
+func proxyOn(t testing.TB, host, target string) *TCPProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {

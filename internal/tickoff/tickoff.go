@@ -81,6 +81,27 @@ func (s *Suspects) add(id []byte, table string) {
 // Settle takes a row out: its event came on the stream, or is parked.
 func (s *Suspects) Settle(id []byte) { delete(s.left, maphash.Bytes(s.seed, id)) }
 
+// Has says that an id is among those that are left.
+func (s *Suspects) Has(id []byte) bool {
+	_, ok := s.left[maphash.Bytes(s.seed, id)]
+	return ok
+}
+
+// Part is an empty set, to be filled with ids of this one by Add.
+func (s *Suspects) Part() *Suspects { return &Suspects{left: make(map[uint64]string), seed: s.seed} }
+
+// Add puts an id into a Part.
+func (s *Suspects) Add(id []byte) { s.left[maphash.Bytes(s.seed, id)] = "" }
+
+// Keep takes all out that are not in the part.
+func (s *Suspects) Keep(part *Suspects) {
+	for id := range s.left {
+		if _, ok := part.left[id]; !ok {
+			delete(s.left, id)
+		}
+	}
+}
+
 // Len is the number of those that are left.
 func (s *Suspects) Len() int { return len(s.left) }
 
