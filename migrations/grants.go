@@ -38,7 +38,8 @@ func Rights() []Right {
 }
 
 // GrantsSQL gives the least privileges of the role that runs "postrider run", as SQL
-// for a DBA. It may run more than once, and sets no password.
+// for a DBA. It may run more than once, and sets no password. TEMPORARY is for commands that compare long
+// lists of event ids with the tables.
 func GrantsSQL(g Grants) string {
 	role := pgx.Identifier{g.Role}.Sanitize()
 	var b strings.Builder
@@ -50,7 +51,7 @@ END %[3]s;
 `, literal(g.Role), role, dollarTag(g.Role))
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+" TO %s;\n", append(args, role)...) }
 	fmt.Fprintf(&b, "ALTER ROLE %s LOGIN REPLICATION;\n", role)
-	line("GRANT CONNECT ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
+	line("GRANT CONNECT, TEMPORARY ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
 	line("GRANT USAGE ON SCHEMA %s", Schema)
 	for _, r := range Rights() {
 		line("GRANT %s ON %s", strings.Join(r.Privileges, ", "), r.Table)
