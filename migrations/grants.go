@@ -38,8 +38,7 @@ func Rights() []Right {
 }
 
 // GrantsSQL gives the least privileges of the role that runs "postrider run", as SQL
-// for a DBA. It may run more than once, and sets no password. TEMPORARY is for commands that compare long
-// lists of event ids with the tables.
+// for a DBA. It may run more than once, and sets no password.
 func GrantsSQL(g Grants) string {
 	role := pgx.Identifier{g.Role}.Sanitize()
 	var b strings.Builder
@@ -51,6 +50,7 @@ END %[3]s;
 `, literal(g.Role), role, dollarTag(g.Role))
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+" TO %s;\n", append(args, role)...) }
 	fmt.Fprintf(&b, "ALTER ROLE %s LOGIN REPLICATION;\n", role)
+	// What comes on the stream, and what a topic holds, is compared with the table in temporary ones.
 	line("GRANT CONNECT, TEMPORARY ON DATABASE %s", pgx.Identifier{g.Database}.Sanitize())
 	line("GRANT USAGE ON SCHEMA %s", Schema)
 	for _, r := range Rights() {

@@ -59,9 +59,11 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 // Close ends the session.
 func (r *Reader) Close(ctx context.Context) { _ = r.conn.Close(context.WithoutCancel(ctx)) }
 
-// sessionSQL: a role's time-outs are not meant for reads of a whole table, and rows
-// that a policy hides from the role would be missing without a word.
-const sessionSQL = `SELECT set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false), set_config('row_security', 'off', false)`
+// sessionSQL: a role's time-outs are not meant for reads of a whole table, rows that a
+// policy hides from the role would be missing without a word, and the simple protocol
+// wants its strings to be standard.
+const sessionSQL = `SELECT set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false), set_config('row_security', 'off', false),
+	set_config('standard_conforming_strings', 'on', false)`
 
 func (r *Reader) look(ctx context.Context) error {
 	if _, err := r.conn.Exec(ctx, sessionSQL); err != nil {

@@ -96,6 +96,7 @@ func (o *backfillOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	limitMemory(cfg)
 	bar := newTaskBar(o.app.err, "backfill")
 	kafka := cfg.PublisherConfig()
 	kafka.Log = newLogger(o.app.err, cfg.Log)
@@ -119,8 +120,8 @@ func (o *backfillOptions) run(ctx context.Context) error {
 	}
 	out, err := work(ctx)
 	bar.close()
-	if errors.Is(err, context.Canceled) {
-		err = errors.Join(interrupted(out), err)
+	if err != nil && ctx.Err() != nil {
+		err = interrupted(out) // whatever the end of the context made of it
 	}
 	if out.Task == 0 {
 		return err

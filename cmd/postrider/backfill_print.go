@@ -90,27 +90,7 @@ func (o *backfillOptions) print(out backfill.Outcome) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	return printUnpublished(o.app.out, out.Unpublished, out.Refused)
-}
-
-// printUnpublished lists events of a task with the reasons.
-func printUnpublished(out io.Writer, items []reissue.Item, all int64) error {
-	if len(items) == 0 {
-		return nil
-	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NUMBER\tEVENT ID\tTABLE\tWHY")
-	for _, i := range items {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", i.N, i.EventID, i.Table, i.Outcome)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if more := all - int64(len(items)); more > 0 {
-		fmt.Fprintf(out, "and %d more, in postrider.task_item\n", more)
-	}
-	return nil
+	return printItems(o.app.out, out.Unpublished, out.Refused)
 }
 
 // interrupted words an end by a signal.
@@ -119,7 +99,7 @@ func interrupted(out backfill.Outcome) error {
 		Class: operr.DrainIncomplete, Op: "backfill", Err: errors.New("interrupted before anything was published"),
 		Hint: "postrider backfill",
 	}
-	if out.Task != 0 && out.State != "" {
+	if out.State == reissue.Failed {
 		e.Err = fmt.Errorf("interrupted: %d of %d events are done", out.Done, out.Total)
 		e.Hint = "postrider backfill --resume"
 	}

@@ -188,3 +188,31 @@ func holdSlot(f *fixture) (release func()) {
 	must(f.t, err)
 	return func() { _ = stream.Close(context.Background()) }
 }
+
+// begin opens a transaction of the test's own, and gives what runs in it, and its id.
+func (f *fixture) begin() (exec func(sql string), xid string) {
+	f.t.Helper()
+	conn := f.db.Conn(f.t)
+	exec = func(sql string) {
+		f.t.Helper()
+		_, err := conn.Exec(f.t.Context(), sql)
+		must(f.t, err)
+	}
+	exec("BEGIN")
+	must(f.t, conn.QueryRow(f.t.Context(), "SELECT pg_current_xact_id()::text").Scan(&xid))
+	return exec, xid
+}
+
+// awaitWaiter waits until some backend waits for the transaction's end.
+func (f *fixture) awaitWaiter(xid string) {
+	f.t.Helper()
+	conn := f.db.Conn(f.t)
+	testkit.Eventually(f.t, patience, func() error {
+		var n int
+		err := conn.QueryRow(f.t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1", xid).Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("nobody waits for transaction " + xid)
+		}
+		return err
+	})
+}

@@ -65,7 +65,7 @@ func (b *Backfill) Start(ctx context.Context) (Outcome, error) {
 	if err := b.ready(ctx); err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{}
+	out := Outcome{State: reissue.Planned, Unpublished: []reissue.Item{}}
 	if out.Task, err = b.desk.Create(ctx, reissue.NewTask{
 		Kind: reissue.Backfill, Snapshot: row.BirthSnapshot,
 		Params: params{Slot: row.Slot, BirthLSN: row.SlotBirth.String(), Skip: b.cfg.Skip},
@@ -73,6 +73,7 @@ func (b *Backfill) Start(ctx context.Context) (Outcome, error) {
 		return out, err
 	}
 	if err := b.list(ctx, row, cancelled, &out); err != nil {
+		out.State = reissue.Cancelled
 		return out, errors.Join(err, b.drop(ctx, out.Task, "its listing failed"))
 	}
 	return out, b.publish(ctx, &out)
@@ -269,7 +270,7 @@ func (b *Backfill) Resume(ctx context.Context) (Outcome, error) {
 	if err := b.ready(ctx); err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Task: task.ID, State: task.State}
+	out := Outcome{Task: task.ID, State: task.State, Unpublished: []reissue.Item{}}
 	switch {
 	case task.Done >= task.Total && task.Refused > 0:
 		if err := b.desk.Again(ctx, task.ID); err != nil {

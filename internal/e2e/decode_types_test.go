@@ -71,21 +71,26 @@ var typeCases = []struct{ typ, in, want string }{
 	{"varchar(3)", "'äöü'", "äöü"},
 }
 
-// TestEveryTypeAsPayloadAndKey: the bytes of a value arrive as PostgreSQL writes them,
-// those of a bytea, also of one behind domains, as they are (trap 26).
-func TestEveryTypeAsPayloadAndKey(t *testing.T) {
-	t.Parallel()
-	ddl := `CREATE DOMAIN raw AS bytea; CREATE DOMAIN rawer AS raw; CREATE TYPE mood AS ENUM ('sad', 'so la la'); CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+// typeTables makes a table for each of typeCases, and fills it.
+func typeTables() (ddl, inserts string) {
+	ddl = `CREATE DOMAIN raw AS bytea; CREATE DOMAIN rawer AS raw; CREATE TYPE mood AS ENUM ('sad', 'so la la'); CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 		CREATE DOMAIN doc AS jsonb; CREATE TYPE pair AS (a text, b int, c text);`
-	var inserts strings.Builder
 	for i, c := range typeCases {
 		if c.typ == "numeric(3,-2)" {
 			c.typ = "numeric" // negative scales are younger than the oldest server
 			c.in = "round(12345, -2)"
 		}
 		ddl += fmt.Sprintf("CREATE TABLE ob%d(id int, p %s);", i, c.typ)
-		fmt.Fprintf(&inserts, "INSERT INTO ob%d VALUES (%d, (%s)::%s);", i, i, c.in, c.typ)
+		inserts += fmt.Sprintf("INSERT INTO ob%d VALUES (%d, (%s)::%s);", i, i, c.in, c.typ)
 	}
+	return ddl, inserts
+}
+
+// TestEveryTypeAsPayloadAndKey: the bytes of a value arrive as PostgreSQL writes them,
+// those of a bytea, also of one behind domains, as they are (trap 26).
+func TestEveryTypeAsPayloadAndKey(t *testing.T) {
+	t.Parallel()
+	ddl, inserts := typeTables()
 	f := newFixtureOf(t, testkit.Postgres(t), ddl+"CREATE PUBLICATION %s FOR ALL TABLES", func(f *fixture) (sources []router.Source) {
 		for i := range typeCases {
 			sources = append(sources, router.Source{
@@ -96,7 +101,7 @@ func TestEveryTypeAsPayloadAndKey(t *testing.T) {
 		return sources
 	})
 	f.createTopic("all", 1, nil)
-	f.db.Exec(t, inserts.String())
+	f.db.Exec(t, inserts)
 	f.mustDrain()
 	records := f.broker.ReadAll(t, f.topic("all"))
 	if len(records) != len(typeCases) {

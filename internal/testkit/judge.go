@@ -24,6 +24,12 @@ type Witness struct {
 // come later.
 func NewWitness(t testing.TB, db *DB, publication string, broker *Broker, topics []string, mapRow func(oracle.Row) (oracle.Event, bool)) *Witness {
 	t.Helper()
+	return NewWitnessWith(t, db, publication, broker, topics, mapRow, oracle.Config{})
+}
+
+// NewWitnessWith is NewWitness with a judge that knows of marks, for one.
+func NewWitnessWith(t testing.TB, db *DB, publication string, broker *Broker, topics []string, mapRow func(oracle.Row) (oracle.Event, bool), cfg oracle.Config) *Witness {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	slot := Unique(t) + "_witness"
 	if err := oracle.CreateSlot(ctx, db.DSN, slot); err != nil {
@@ -31,7 +37,7 @@ func NewWitness(t testing.TB, db *DB, publication string, broker *Broker, topics
 		t.Fatalf("testkit: %v", err)
 	}
 	w := &Witness{
-		Oracle: oracle.New(oracle.Config{}), broker: broker, topics: topics,
+		Oracle: oracle.New(cfg), broker: broker, topics: topics,
 		commits: &oracle.CommitReader{DSN: db.DSN, Slot: slot, Publication: publication, Map: mapRow},
 	}
 	client, err := broker.newClient()
