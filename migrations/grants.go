@@ -40,8 +40,7 @@ func Rights() []Right {
 }
 
 // GrantsSQL gives the least privileges of the role that runs "postrider run", as SQL
-// for a DBA. It may run more than once, and sets no password. TEMPORARY is for commands that compare long
-// lists of event ids with the tables.
+// for a DBA. It may run more than once, and sets no password.
 func GrantsSQL(g Grants) string {
 	role := pgx.Identifier{g.Role}.Sanitize()
 	var b strings.Builder
