@@ -145,7 +145,7 @@ func (p *Purge) partitionedByTime(ctx context.Context, t *table) error {
 	if err := p.conn.QueryRow(ctx, strategySQL, t.rel.OID).Scan(&partitioned, &byTime, &hasDefault); err != nil {
 		return sqlError("look at the partitions of", "table "+t.name, err)
 	}
-	problem := ""
+	var problem string
 	switch {
 	case !partitioned:
 		problem = "it is not partitioned"

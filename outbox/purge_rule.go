@@ -76,7 +76,7 @@ func (p *Purge) byColumn(ctx context.Context, r *rule, age router.Timestamp) err
 		return sqlError("look at", "column "+age.Column, err)
 	}
 	col, at := "t."+ident(age.Column), timeLiteral(*r.before)
-	const timestamptz, timestamp, date, int8, int4 = 1184, 1114, 1082, 20, 23
+	const timestamptz, timestamp, date, bigint, integer = 1184, 1114, 1082, 20, 23
 	switch {
 	case oid == 0:
 		err = errors.New("the table has no such column")
@@ -86,7 +86,7 @@ func (p *Purge) byColumn(ctx context.Context, r *rule, age router.Timestamp) err
 		r.old = fmt.Sprintf("%s < (%s AT TIME ZONE 'UTC')", col, at)
 	case oid == date:
 		r.old = fmt.Sprintf("%s < (%s AT TIME ZONE 'UTC')::date", col, at)
-	case oid == int8 || oid == int4:
+	case oid == bigint || oid == integer:
 		r.old, err = epochSQL(col, *r.before, age.Unit)
 	default:
 		err = fmt.Errorf("it is of type %s", name)

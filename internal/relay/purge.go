@@ -40,11 +40,11 @@ type purger struct {
 // newPurger gives nil where nothing is to be purged.
 func newPurger(l *link) *purger {
 	p := &purger{link: l, gen: l.gen}
-	any := false
+	scheduled := false
 	for _, r := range l.gen.cfg.Purge.Rules {
-		any = any || r.Every > 0
+		scheduled = scheduled || r.Every > 0
 	}
-	if !any {
+	if !scheduled {
 		return nil
 	}
 	p.due = l.gen.relay.purges
@@ -63,7 +63,7 @@ func (p *purger) run(run context.Context) func(context.Context) error {
 			case <-timer.C:
 			}
 			timer.Stop()
-			if ctx.Err() != nil || run.Err() != nil {
+			if over := ctx.Err() != nil || run.Err() != nil; over {
 				return nil
 			}
 			p.round(ctx, run)
