@@ -76,7 +76,7 @@ var databaseFaults = map[string]fault{
 	"no publication": {
 		plant: sql("DROP PUBLICATION $pub"),
 		check: "publication", state: doctor.Failed, says: "does not exist", fix: "postrider setup",
-		also: []string{"mapping", "message_size"},
+		also: []string{"row_filter"},
 	},
 	"publication without inserts": {
 		plant: sql("ALTER PUBLICATION $pub SET (publish = 'truncate')"),
@@ -85,7 +85,7 @@ var databaseFaults = map[string]fault{
 	"table not published": {
 		plant: sql("ALTER PUBLICATION $pub DROP TABLE outbox"),
 		check: "publication", state: doctor.Failed, says: "no configured publication publishes its inserts", fix: "ADD TABLE",
-		also: []string{"mapping", "message_size"},
+		also: []string{"row_filter"},
 	},
 	"publication younger than the slot": {
 		plant: sql("DROP PUBLICATION $pub; CREATE PUBLICATION $pub FOR TABLE outbox WITH (publish = 'insert')"),
@@ -111,6 +111,11 @@ var databaseFaults = map[string]fault{
 	"deletes without a replica identity": {
 		plant: sql("ALTER TABLE outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION $pub_all FOR ALL TABLES WITH (publish = 'delete')"),
 		check: "replica_identity", state: doctor.Failed, says: "every DELETE of public.outbox fails", fix: "publish = 'insert'",
+	},
+	"no table": {
+		plant: sql("DROP TABLE outbox CASCADE"),
+		check: "publication", state: doctor.Failed, says: "public.outbox: it does not exist", fix: "without SQL quotes",
+		also: []string{"row_filter", "mapping", "message_size"},
 	},
 	"column renamed": {
 		plant: sql("ALTER TABLE outbox RENAME payload TO body"),

@@ -26,7 +26,7 @@ const shadowHelp = "With --shadow nothing is published, and neither slot nor pos
 	"on a topic (--patience), and reports. The exit code is 0 when all agrees, and 8 when not."
 
 // shadowFlags are those that mean nothing without --shadow.
-var shadowFlags = []string{"for", "patience", "match", "id-header", "samples", "payload", "json"}
+var shadowFlags = []string{"for", "patience", "match", "id-header", "ignore-header", "samples", "payload", "json"}
 
 type shadowOptions struct {
 	shadow.Options
@@ -41,6 +41,7 @@ func (o *shadowOptions) add(cmd *cobra.Command) {
 	flags.DurationVar(&o.Patience, "patience", shadow.DefaultPatience, "with --shadow: the `time` within which an event has to be on its topic")
 	flags.StringVar(&o.Match, "match", shadow.MatchID, "with --shadow: tell a record's event by its `id` header, or by its content")
 	flags.StringVar(&o.IDHeader, "id-header", "", "with --shadow: the other publisher's `header` with the event id (default the mapping's)")
+	flags.StringSliceVar(&o.IgnoreHeaders, "ignore-header", nil, "with --shadow: do not compare headers of these `names`, such as \"__debezium.*\"")
 	flags.IntVar(&o.Samples, "samples", shadow.DefaultSamples, "with --shadow: show so many differences of each kind")
 	flags.BoolVar(&o.Payload, "payload", false, "with --shadow: show values and headers in samples; they may be private")
 	flags.BoolVar(&o.json, "json", false, "with --shadow: print JSON")

@@ -50,6 +50,8 @@ func checkKafkaRights(ctx context.Context, e *exam) (found []answer) {
 		return found
 	case isNoTopics(err):
 		return ok("%s may produce; which topics is not known: %s", user, err)
+	case existing(topics) == 0:
+		return ok("%s may produce; none of the topics exists (see topics)", user)
 	case silent > 0:
 		return ok("%s may produce; the broker does not say which operations it allows on topics (Kafka 2.3 and later do)", user)
 	}

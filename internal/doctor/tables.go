@@ -91,8 +91,10 @@ func checkRowFilter(ctx context.Context, e *exam) (found []answer) {
 	}
 	var filtered []string
 	for _, t := range e.tables() {
+		published := false
 		for i := range pubs {
 			covered, in := pubs[i].Covers(t)
+			published = published || in
 			if !in || covered.RowFilter == "" {
 				continue
 			}
@@ -102,6 +104,9 @@ func checkRowFilter(ctx context.Context, e *exam) (found []answer) {
 			}
 			filtered = append(filtered, fmt.Sprintf("%s WHERE %s", t, covered.RowFilter))
 			found = append(found, judgeFilter(t, pubs[i].Name, covered.RowFilter, all)...)
+		}
+		if !published {
+			return append(found, unanswered(needs(fmt.Sprintf("%s is not published (see publication)", t)))...)
 		}
 	}
 	if len(filtered) == 0 {
@@ -166,7 +171,7 @@ func checkMapping(ctx context.Context, e *exam) (found []answer) {
 		case err != nil:
 			return append(found, unanswered(err)...)
 		case len(rel.Columns) == 0:
-			found = append(found, unanswered(needs(fmt.Sprintf("%s is not published (see publication)", t)))...)
+			found = append(found, unanswered(needs(fmt.Sprintf("there is no table %s (see publication)", t)))...)
 			continue
 		}
 		if err := router.Certain(rt.Bind(rel), rel); err != nil {

@@ -288,7 +288,9 @@ func TestMigrateFromPollingAndBack(t *testing.T) {
 }
 
 // twiceAtMost is what the cutover announces.
-func twiceAtMost(t *testing.T, said string) int { return numberBefore(t, said, " events that the poller") }
+func twiceAtMost(t *testing.T, said string) int {
+	return numberBefore(t, said, " events that the poller")
+}
 
 // leftAtMost is what the way back announces.
 func leftAtMost(t *testing.T, said string) int { return numberBefore(t, said, " are left") }

@@ -206,7 +206,7 @@ func TestBrokerAwayForLong(t *testing.T) {
 	})
 }
 
-// case C37, rule 12: the user of the relay is deleted and made again before the grace
+// case C37, rule 12: the user of the relay (not that of the tests) is deleted and made again before the grace
 // time is over; its connections have to authenticate anew meanwhile.
 func TestExpiredCredential(t *testing.T) {
 	t.Parallel()
@@ -215,7 +215,7 @@ func TestExpiredCredential(t *testing.T) {
 	config, err := broker.Server.TLS()
 	must(t, err)
 	f.cfg.Kafka.TLS = config
-	f.cfg.Kafka.SASL = &publisher.SASL{Mechanism: "SCRAM-SHA-512", Username: "relay", Password: "relay-secret"}
+	f.cfg.Kafka.SASL = &publisher.SASL{Mechanism: "SCRAM-SHA-512", Username: "expiring", Password: "relay-secret"}
 	var w kafkaLine
 	f.cfg.Kafka.Dial = w.dial
 	admin := kadm.NewClient(f.broker.Client(t))
@@ -227,12 +227,12 @@ func TestExpiredCredential(t *testing.T) {
 		must(t, results.Error())
 	}
 	user := func() []kadm.UpsertSCRAM { // a call salts what it is given
-		return []kadm.UpsertSCRAM{{User: "relay", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "relay-secret"}}
+		return []kadm.UpsertSCRAM{{User: "expiring", Mechanism: kadm.ScramSha512, Iterations: 4096, Password: "relay-secret"}}
 	}
 	change(nil, user())
 	testkit.Eventually(t, patience, f.drain) // the broker hears of the user a little later
 	f.requireHarmless(nil, pick(3*time.Second, 2*time.Minute), func() func() {
-		change([]kadm.DeleteSCRAM{{User: "relay", Mechanism: kadm.ScramSha512}}, nil)
+		change([]kadm.DeleteSCRAM{{User: "expiring", Mechanism: kadm.ScramSha512}}, nil)
 		w.cut(nil)
 		return func() { change(nil, user()) }
 	})

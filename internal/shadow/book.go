@@ -3,6 +3,7 @@ package shadow
 import (
 	"bytes"
 	"fmt"
+	"path"
 	"slices"
 	"time"
 
@@ -46,6 +47,7 @@ type book struct {
 	patience time.Duration
 	samples  int
 	payload  bool
+	ignored  []string // patterns of headers
 
 	number  int64 // of events so far
 	bytes   int   // that wait
@@ -60,7 +62,7 @@ type book struct {
 
 func newBook(o Options, report *Report) *book {
 	return &book{
-		patience: o.Patience, samples: o.Samples, payload: o.Payload, report: report, waiting: map[string]*expected{},
+		patience: o.Patience, samples: o.Samples, payload: o.Payload, ignored: o.IgnoreHeaders, report: report, waiting: map[string]*expected{},
 		early: map[string]*early{}, matched: map[string]time.Time{}, order: map[string]int64{},
 	}
 }
@@ -203,7 +205,7 @@ func (b *book) differences(id string, e *expected, got *record) (list []Sample) 
 		b.header(&e.headers[i], e.headers, got.headers, differs)
 	}
 	for i := range got.headers {
-		if h := &got.headers[i]; find(e.headers, h.Name) == nil && (i == 0 || find(got.headers[:i], h.Name) == nil) {
+		if h := &got.headers[i]; find(e.headers, h.Name) == nil && find(got.headers, h.Name) == h && !b.ignores(h.Name) {
 			differs(FieldHeader+h.Name, "none", b.headerText(h.Value))
 		}
 	}
@@ -212,7 +214,7 @@ func (b *book) differences(id string, e *expected, got *record) (list []Sample) 
 
 // header compares one of ours by its name: the first of that name, and how many there are.
 func (b *book) header(h *event.Header, ours, theirs []event.Header, differs func(field, ours, theirs string)) {
-	if first := find(ours, h.Name); first != h {
+	if first := find(ours, h.Name); first != h || b.ignores(h.Name) {
 		return
 	}
 	got := find(theirs, h.Name)
@@ -224,6 +226,13 @@ func (b *book) header(h *event.Header, ours, theirs []event.Header, differs func
 	case count(ours, h.Name) != count(theirs, h.Name):
 		differs(FieldHeader+h.Name, fmt.Sprintf("%d times", count(ours, h.Name)), fmt.Sprintf("%d times", count(theirs, h.Name)))
 	}
+}
+
+func (b *book) ignores(name string) bool {
+	return slices.ContainsFunc(b.ignored, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // Validate has refused what is no pattern
+		return ok
+	})
 }
 
 func find(headers []event.Header, name string) *event.Header {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,8 @@ type Options struct {
 	Match string
 	// IDHeader is the header of the other publisher that holds the event id. Default: that of the mapping.
 	IDHeader string
+	// IgnoreHeaders are patterns (path.Match) of headers that are not compared.
+	IgnoreHeaders []string
 	// Samples of each kind are kept.
 	Samples int
 	// Payload shows values in samples.
@@ -76,6 +79,11 @@ func (o *Options) Validate() error {
 	}
 	if o.Match == MatchContent && o.IDHeader != "" {
 		problems = append(problems, errors.New("a header for the id goes with matching by id"))
+	}
+	for _, pattern := range o.IgnoreHeaders {
+		if _, err := path.Match(pattern, ""); err != nil {
+			problems = append(problems, fmt.Errorf("%q is no pattern for headers: %w", pattern, err))
+		}
 	}
 	if o.Samples < 0 {
 		problems = append(problems, errors.New("the number of samples is below 0"))
