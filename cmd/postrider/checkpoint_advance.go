@@ -169,7 +169,7 @@ func (o *checkpointAdvanceOptions) proved(ctx context.Context, p *position, stan
 	last := report.Checks[len(report.Checks)-1]
 	return &operr.Error{
 		Class: operr.Slot, Op: "advance", Subject: "publisher " + p.cfg.Publisher.Name,
-		Err: fmt.Errorf("what lies before the slot is in doubt: %s", last.Detail), Hint: checkpoint.HintGap,
+		Err: fmt.Errorf("what lies before the slot is in doubt: %s", last.Detail), Hint: standing.Hint(),
 	}
 }
 

@@ -105,6 +105,15 @@ type Standing struct {
 	Refusal error
 }
 
+// Hint is what to do about rows that may be missing. Where a run would not refuse at once
+// it looks further than is looked here.
+func (s Standing) Hint() string {
+	if s.Refusal == nil && s.Start.Doubtful {
+		return "postrider run, which looks for these rows in their topics; where it refuses: " + checkpoint.HintGap
+	}
+	return checkpoint.HintGap
+}
+
 // Look reads it. repl is the relay's; a replication connection is made only after a
 // change of the timeline.
 func Look(ctx context.Context, desk *checkpoint.Desk, repl replication.Config) (Standing, error) {
@@ -263,7 +272,7 @@ func (t *table) settle(ctx context.Context, suspects *tickoff.Suspects, stream *
 }
 
 func (t *table) wrong(detail string) checkpoint.Check {
-	return checkpoint.Check{Name: tableCheck, Verdict: checkpoint.VerdictWrong, Detail: detail, Fix: checkpoint.HintGap}
+	return checkpoint.Check{Name: tableCheck, Verdict: checkpoint.VerdictWrong, Detail: detail, Fix: t.report.Standing.Hint()}
 }
 
 // judge: what is left is a gap where the slot stands past what is stored, since then it
