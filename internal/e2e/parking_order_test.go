@@ -165,7 +165,7 @@ func TestEachRefusalOfTheMappingIsParked(t *testing.T) {
 	f.db.Exec(t, "INSERT INTO outbox VALUES ('b12', 'order', 'k', 'X', '1', now())")
 	f.db.Exec(t, "ALTER TABLE outbox RENAME body TO payload")
 	row("'2'", "'order'", "'k'", "'2'", "now()", "NULL", "NULL")
-	f.awaitCount(`SELECT string_agg(reason, ' ' ORDER BY commit_lsn, event_index) FROM postrider.parked`,
+	f.awaitCount(`SELECT coalesce(string_agg(reason, ' ' ORDER BY commit_lsn, event_index), '') FROM postrider.parked`,
 		"null_event_id null_key empty_key null_payload invalid_timestamp invalid_timestamp invalid_partition invalid_headers null_route invalid_topic invalid_partition missing_column")
 	f.awaitConfirmed(f.walEnd())
 	if k := ofKey(f.awaitRecords(f.topic("order"), 2), "k"); k != "1 2" {
