@@ -23,7 +23,7 @@ type entry struct {
 	version int64
 	command uint32
 
-	table, topic, kind uint32 // indices of names
+	table, topic, kind   uint32 // indices of names
 	idChunk, idAt, idLen uint32 // where the event id is in the set's memory
 
 	// plain and copies count records without and with a mark.
