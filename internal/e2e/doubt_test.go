@@ -75,3 +75,22 @@ func (f *fixture) publishByHand(rec *kgo.Record, abort bool) {
 	must(f.t, c.ProduceSync(ctx, rec).FirstErr())
 	must(f.t, c.EndTransaction(ctx, kgo.TransactionEndTry(!abort)))
 }
+
+// TestDoubtfulStartBesideAnotherPublisher: rows that the publication's filter leaves out are another publisher's, and
+// no reason not to start (rules 4 and 21).
+func TestDoubtfulStartBesideAnotherPublisher(t *testing.T) {
+	t.Parallel()
+	db := testkit.Postgres(t)
+	if db.VersionNum(t) < 150000 {
+		t.Skip("row filters came with 15")
+	}
+	f := newFixture(t, db, testkit.Kafka(t))
+	db.Exec(t, fmt.Sprintf("ALTER PUBLICATION %s SET TABLE outbox WHERE (aggregate_type = 'order')", quoted(db.Publication)))
+	f.idleUntilCrash(nil)
+	f.insert("refund", "k", "2")
+	f.insert("order", "k", "3")
+	f.mustDrain()
+	if got := values(f.broker.ReadAll(t, f.topic("order"))); strings.Join(got, " ") != "1 3" {
+		t.Errorf("published %v", got)
+	}
+}

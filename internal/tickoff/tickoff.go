@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 )
 
@@ -39,15 +40,27 @@ func New() *Suspects {
 	return &Suspects{left: make(map[uint64]string), seed: maphash.MakeSeed()}
 }
 
-// Collect adds the rows of a source that the snapshot does not cover. It scans the table
-// in one statement; the session's settings must be the pinned ones (rule 10). It fails
-// with ErrTooMany, or with the query's own error. Rows that were deleted cannot be found.
-func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Source, snapshot checkpoint.Snapshot) error {
+// Collect adds the rows of a source that the snapshot does not cover, of those that the publications let through: what a
+// row filter leaves out never comes on the stream, and is somebody else's to publish. It scans the table in one statement; the
+// session's settings must be the pinned ones (rule 10). It fails with ErrTooMany, or with the query's own error. Rows that were
+// deleted cannot be found.
+func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Source, pubs replication.Publications, snapshot checkpoint.Snapshot) error {
 	table := pgx.Identifier{src.Schema, src.Table}.Sanitize()
+	var root uint32
+	if err := conn.QueryRow(ctx, "SELECT $1::text::regclass::oid", table).Scan(&root); err != nil {
+		return err
+	}
+	published, err := replication.PublishedSQL(ctx, conn, root, pubs)
+	if err != nil {
+		return err
+	}
+	if published == "" {
+		published = "true"
+	}
 	// The values as they are sent, as on the stream: a cast to text would cut the blanks
 	// of a char(n), for one.
-	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT xmin, %s FROM %s WHERE %s",
-		pgx.Identifier{src.Mapping.EventID}.Sanitize(), table, snapshot.UncoveredSQL("xmin")),
+	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT t.xmin, t.%s FROM %s t WHERE %s AND (%s)",
+		pgx.Identifier{src.Mapping.EventID}.Sanitize(), table, snapshot.UncoveredSQL("t.xmin"), published),
 		pgx.QueryResultFormats{pgx.TextFormatCode, pgx.TextFormatCode})
 	if err != nil {
 		return err
