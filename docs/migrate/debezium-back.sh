@@ -19,6 +19,8 @@ if [ -n "$STOP_CONNECTOR" ] && [ "$n" -gt 0 ]; then
   fail "$n events are parked, and the connector may have passed over them. Start both as they were, and retry or discard them (postrider parked list)"
 fi
 
-say "2. the connector goes on where it stopped: everything that Postrider has published since comes once more"
+since=$(sql "SELECT birth_snapshot FROM postrider.checkpoint WHERE publisher = '$PUBLISHER'")
+n=$(twice "$(ours "$CONFIG")" "$since")
+say "2. the connector goes on where it stopped: what Postrider has published since comes once more, at most $n of the rows that are in the table"
 sh -c "$START_CONNECTOR"
 say "done. When you will not come back: postrider checkpoint drop --config $CONFIG --confirm $PUBLISHER --reason \"back to Debezium\" (the slot holds back WAL)"

@@ -18,9 +18,9 @@ connector_passed "$birth"
 
 say "3. the connector stops"
 sh -c "$STOP_CONNECTOR"
-twice=$(sql "SELECT count(*) FROM $OUTBOX WHERE ($new) AND $(after "$seen")")
+n=$(twice "$new" "$seen")
 
-say "4. Postrider starts at its slot. Of the rows that are in the table at most $twice come twice"
+say "4. Postrider starts at its slot. Of the rows that are in the table at most $n come twice"
 sh -c "$START_RELAY"
 "$POSTRIDER" checkpoint wait --config "$CONFIG" --now --timeout "$TIMEOUT"
 say "done: everything that is committed is published. The slot $DEBEZIUM_SLOT holds back WAL until you drop it or go back"

@@ -61,6 +61,9 @@ xid() {
 # after SNAPSHOT: SQL, the rows that the snapshot does not see; besides them those that were written anew since.
 after() { printf "NOT pg_visible_in_snapshot(%s::text::xid8, '%s')" "$(xid "'$1'::pg_snapshot")" "$1"; }
 
+# twice WHICH SNAPSHOT: how many rows there are behind a snapshot, of those that fit.
+twice() { sql "SELECT count(*) FROM $OUTBOX WHERE ($1) AND $(after "$2")"; }
+
 # birth COLUMN: of the slot of $CONFIG.
 birth() {
   value=$(sql "SELECT $1 FROM postrider.checkpoint WHERE publisher = '$PUBLISHER'")

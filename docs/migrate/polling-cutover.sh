@@ -17,9 +17,9 @@ drained "$new"
 say "3. the poller stops"
 sh -c "$STOP_POLLER"
 still_drained
-twice=$(sql "SELECT count(*) FROM $OUTBOX WHERE NOT ($PENDING) AND ($new) AND $(after "$birth")")
+n=$(twice "NOT ($PENDING) AND ($new)" "$birth")
 
-say "4. Postrider starts at the slot. At most $twice events that the poller has published since are published once more"
+say "4. Postrider starts at the slot. At most $n events that the poller has published since are published once more"
 sh -c "$START_RELAY"
 "$POSTRIDER" checkpoint wait --config "$CONFIG" --now --timeout "$TIMEOUT"
 say "done: everything that is committed is published"

@@ -27,13 +27,13 @@ say "3. the poller stops"
 sh -c "$STOP_POLLER"
 still_drained
 unparked "$going"
-come=$(sql "SELECT count(*) FROM $OUTBOX WHERE NOT ($PENDING) AND ($coming) AND $(after "$birth")")
+come=$(twice "NOT ($PENDING) AND ($coming)" "$birth")
 stay=0 go=0
 if [ -n "$FROM_CONFIG" ]; then
   say "4. Postrider so far publishes what is committed, and stops"
   stop_relay
   unparked "$going"
-  stay=$(sql "SELECT count(*) FROM $OUTBOX WHERE ($staying) AND $(after "$birth")")
+  stay=$(twice "$staying" "$birth")
   marked=$(mark "$FROM_PUBLISHER" "$going")
   say "   $marked of the rows that the poller gets are proved to be published, and marked"
   go=$(sql "SELECT count(*) FROM $OUTBOX WHERE ($PENDING) AND ($going)")
