@@ -57,7 +57,7 @@ func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel S
 	if err := r.whereTime(q, t, sel, add); err != nil {
 		return "", err
 	}
-	if err := whereSnapshot(q, sel, xidSQL(next), t.text(t.src.Mapping.EventID), add); err != nil {
+	if err := whereSnapshot(q, t, sel, xidSQL(next), add); err != nil {
 		return "", err
 	}
 	whereSets(q, t, sel, add)
@@ -82,10 +82,10 @@ func whereColumns(q *query, t *table, sel Selection, add func(string, ...any)) {
 func whereSets(q *query, t *table, sel Selection, add func(string, ...any)) {
 	id := t.text(t.src.Mapping.EventID)
 	if sel.Only != "" {
-		add("EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Only), id)
+		add("%s", t.inSet(sel.Only, id))
 	}
 	if sel.Except != "" {
-		add("NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Except), id)
+		add("NOT %s", t.inSet(sel.Except, id))
 	}
 	if len(sel.ExceptTasks) > 0 {
 		add(`NOT EXISTS (SELECT FROM postrider.task_item i JOIN postrider.task k ON k.id = i.task
@@ -113,14 +113,14 @@ func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, .
 	return nil
 }
 
-func whereSnapshot(q *query, sel Selection, xid, id string, add func(string, ...any)) error {
+func whereSnapshot(q *query, t *table, sel Selection, xid string, add func(string, ...any)) error {
 	if sel.VisibleIn != "" {
 		visible, err := visibleSQL(q, sel.VisibleIn, xid)
 		if err != nil {
 			return err
 		}
 		if sel.Unstreamed != "" {
-			visible += fmt.Sprintf(" OR NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Unstreamed), id)
+			visible += " OR NOT " + t.inSet(sel.Unstreamed, t.text(t.src.Mapping.EventID))
 		}
 		add("%s", visible)
 	}
