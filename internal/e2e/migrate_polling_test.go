@@ -259,8 +259,7 @@ func (m *migration) try(script string, env ...string) (said string, err error) {
 			return out.String(), err
 		case <-deadline:
 			_ = cmd.Process.Kill()
-			_ = <-ended
-			m.t.Fatalf("%s did not end\n%s", script, out.String())
+			m.t.Fatalf("%s did not end: %v\n%s", script, <-ended, out.String())
 		case <-tick.C:
 			m.serve()
 		}
