@@ -96,10 +96,12 @@ var errMoved = errors.New("a row was changed while it was being claimed")
 const claimTries = 5
 
 // claimSQL finds, for each unit, its first outstanding rows, and marks those at and
-// behind one that nobody asked for. held ones follow by themselves.
+// behind one that nobody asked for, and those that the stream has not passed. held ones
+// follow by themselves.
 const claimSQL = `
-	SELECT id, u.unit, blocked FROM unnest($2::bytea[]) AS u (unit) CROSS JOIN LATERAL (
-	  SELECT id, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked
+	SELECT id, u.unit, blocked, ahead FROM unnest($2::bytea[]) AS u (unit) CROSS JOIN LATERAL (
+	  SELECT id, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked,
+	    commit_lsn >= $4::text::pg_lsn AS ahead
 	  FROM (
 	    SELECT id, state, reason, commit_lsn, event_index FROM postrider.parked p
 	    WHERE publisher = $1 AND p.unit = u.unit AND state IN ('parked', 'retry', 'publishing')
@@ -111,20 +113,24 @@ type Claimed struct {
 	Events []*Event
 	// Blocked are units that cannot go on: somebody has to look at an event of theirs.
 	Blocked map[Unit]bool
+	// Ahead are units with events that the stream has to pass first.
+	Ahead map[Unit]bool
 }
 
-// ClaimUnits takes up to most events of each unit, in order, for publishing.
-func (s *Store) ClaimUnits(ctx context.Context, units []Unit, most int) (Claimed, error) {
+// ClaimUnits takes up to most events of each unit, in order, for publishing. passed is
+// where the stream is: what stands before an event in its key may come again after a
+// restart, so that it must not go before the stream has passed it.
+func (s *Store) ClaimUnits(ctx context.Context, units []Unit, most int, passed event.LSN) (Claimed, error) {
 	digests := make([][]byte, len(units))
 	for i := range units {
 		digests[i] = units[i][:]
 	}
-	return s.claim(ctx, claimSQL, s.cfg.Publisher, digests, most)
+	return s.claim(ctx, claimSQL, s.cfg.Publisher, digests, most, passed.String())
 }
 
 // ClaimSingles takes events that hold nothing.
 func (s *Store) ClaimSingles(ctx context.Context, ids []int64) (Claimed, error) {
-	return s.claim(ctx, `SELECT id, NULL::bytea, false FROM postrider.parked WHERE publisher = $1 AND id = ANY($2) AND state = 'retry' AND unit IS NULL`, s.cfg.Publisher, ids)
+	return s.claim(ctx, `SELECT id, NULL::bytea, false, false FROM postrider.parked WHERE publisher = $1 AND id = ANY($2) AND state = 'retry' AND unit IS NULL`, s.cfg.Publisher, ids)
 }
 
 func (s *Store) claim(ctx context.Context, find string, args ...any) (Claimed, error) {
@@ -184,23 +190,26 @@ func (s *Store) giveUpBlocked(ctx context.Context, tx pgx.Tx, units map[Unit]boo
 	return s.audit(ctx, tx, "parked.return", map[string]any{"behind": tag.RowsAffected()})
 }
 
-// find gives the rows to claim and notes the units that have a blocked one.
+// find gives the rows to claim and notes the units that have others.
 func (c *Claimed) find(ctx context.Context, tx pgx.Tx, find string, args ...any) ([]int64, error) {
-	c.Blocked = map[Unit]bool{}
+	c.Blocked, c.Ahead = map[Unit]bool{}, map[Unit]bool{}
 	rows, err := tx.Query(ctx, find, args...)
 	if err != nil {
 		return nil, err
 	}
 	var (
-		ids     []int64
-		id      int64
-		unit    []byte
-		blocked bool
+		ids            []int64
+		id             int64
+		unit           []byte
+		blocked, ahead bool
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &unit, &blocked}, func() error {
-		if blocked {
+	_, err = pgx.ForEachRow(rows, []any{&id, &unit, &blocked, &ahead}, func() error {
+		switch {
+		case ahead:
+			c.Ahead[Unit(unit)] = true
+		case blocked:
 			c.Blocked[Unit(unit)] = true
-		} else {
+		default:
 			ids = append(ids, id)
 		}
 		return nil

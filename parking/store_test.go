@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/event"
@@ -46,7 +47,7 @@ func TestStoreKeepsTheEvent(t *testing.T) {
 	for _, e := range want {
 		units = append(units, *e.Unit)
 	}
-	got, err := s.store().ClaimUnits(t.Context(), units, 10)
+	got, err := s.store().ClaimUnits(t.Context(), units, 10, everything)
 	if err != nil || len(got.Events) != len(want) || len(got.Blocked) != 0 {
 		t.Fatalf("%d events, blocked %v, error %v", len(got.Events), got.Blocked, err)
 	}
@@ -107,7 +108,7 @@ func TestStoreIsFenced(t *testing.T) {
 		for what, err := range map[string]error{
 			"park": store.Park(t.Context(), []*parking.Event{parkedEvent("k", 9, event.ReasonTooLarge)}),
 			"claim": func() error {
-				_, err := store.ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k"))}, 9)
+				_, err := store.ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k"))}, 9, everything)
 				return err
 			}(),
 			"singles":  func() error { _, err := store.ClaimSingles(t.Context(), ids); return err }(),
@@ -146,7 +147,7 @@ func TestClaimStopsAtTheFirstGuiltyOne(t *testing.T) {
 	k, j := parking.UnitOf("t", []byte("k")), parking.UnitOf("t", []byte("j"))
 	claim := func(want string, blocked int, most int) []int64 {
 		t.Helper()
-		c, err := s.store().ClaimUnits(t.Context(), []parking.Unit{k, j}, most)
+		c, err := s.store().ClaimUnits(t.Context(), []parking.Unit{k, j}, most, everything)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,6 +257,42 @@ func TestPrune(t *testing.T) {
 	}
 	if n, err := s.store().Prune(t.Context(), hour); err != nil || n != 0 || s.text(t, "SELECT count(*) FROM postrider.audit WHERE action = 'parked.prune'") != "1" {
 		t.Errorf("a second time: %d, error %v", n, err)
+	}
+}
+
+// everything lies behind the stream.
+const everything = event.LSN(1) << 60
+
+// case C20: what the stream has not passed is not claimed: events before it in its key
+// may come again. It does not count as blocked.
+func TestClaimStopsWhereTheStreamIs(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.park(t, parkedEvent("k", 1, event.ReasonTooLarge), parkedEvent("k", 2, event.ReasonHeld), parkedEvent("k", 3, event.ReasonHeld), parkedEvent("k", 4, event.ReasonTooLarge))
+	s.exec(t, "UPDATE postrider.parked SET state = 'retry' WHERE event_id = 'k-1'")
+	k := []parking.Unit{parking.UnitOf("t", []byte("k"))}
+	for _, c := range []struct {
+		passed         event.LSN
+		want           string
+		ahead, blocked int
+	}{
+		{0x1001, "", 1, 0}, {0x1003, "k-1 k-2", 1, 0}, {0x1004, "k-3", 1, 0}, {0x1005, "", 0, 1},
+	} {
+		got, err := s.store().ClaimUnits(t.Context(), k, 9, c.passed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		var ids []int64
+		for _, e := range got.Events {
+			names, ids = append(names, string(e.Message.EventID)), append(ids, e.ID)
+		}
+		if strings.Join(names, " ") != c.want || len(got.Ahead) != c.ahead || len(got.Blocked) != c.blocked {
+			t.Errorf("up to %s: %v, ahead %v, blocked %v", c.passed, names, got.Ahead, got.Blocked)
+		}
+		if err := s.store().Published(t.Context(), ids); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

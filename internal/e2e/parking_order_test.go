@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/internal/devstack"
+	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/testkit"
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/router"
@@ -248,20 +249,75 @@ func TestArrivalsThatNeverPauseAreReleased(t *testing.T) {
 	run := f.start()
 	f.insert("order", "k0", bigPayload(1))
 	f.awaitParked("too_large:parked")
-	arriving := f.startArrivals(1, 1000)
+	var sessions []*arrivals
+	for range 4 {
+		sessions = append(sessions, f.startArrivals(1, 5000))
+	}
+	rows := func() (n int64) {
+		for _, s := range sessions {
+			n += s.rows.Load()
+		}
+		return n
+	}
 	f.awaitCount("SELECT (count(*) > 200)::text FROM postrider.parked", "true")
 	f.alterTopic("order", "max.message.bytes", "100000")
 	f.retryAll()
 	testkit.EventuallyTrue(t, patience, "the key is released while events of it arrive", func() bool {
 		return run.metric("postrider_held_keys") == 0
 	})
-	during := arriving.rows.Load()
-	testkit.EventuallyTrue(t, patience, "events arrive still", func() bool { return arriving.rows.Load() > during+50 })
-	n := arriving.end(t)
+	during := rows()
+	testkit.EventuallyTrue(t, patience, "events arrive still", func() bool { return rows() > during+50 })
+	n := 0
+	for _, s := range sessions {
+		n += s.end(t)
+	}
 	f.awaitConfirmed(f.walEnd())
 	run.mustStop()
 	f.tellParked(w)
 	if v := w.RequireKept(t); v.Delivered != n+1 || v.Duplicates != 0 {
 		t.Errorf("%s", v)
 	}
+}
+
+// case C20, rule 20: a run ends while an event is unacknowledged, of whose key later ones
+// are parked and asked for. The next one streams it again, and the retry waits for that.
+func TestRetryAfterARestartWaitsForTheStream(t *testing.T) {
+	t.Parallel()
+	fake := testkit.Kfake(t, devstack.KfakeOptions{})
+	f := newFixture(t, testkit.Postgres(t), fake.Broker)
+	f.onRefusal(router.OnRefusalParkAggregate)
+	f.cfg.ShutdownTimeout = 500 * time.Millisecond
+	f.createTopic("order", 1, nil)
+	w := testkit.NewWitness(t, f.db, f.db.Publication, f.broker, []string{f.topic("order")}, f.expect)
+	var away atomic.Bool
+	away.Store(true)
+	script(t, fake, func(*kfake.Cluster, *kmsg.ProduceRequest) (kmsg.Response, error, bool) {
+		if away.Load() {
+			return nil, errHangUp, true
+		}
+		return nil, nil, false
+	})
+	run := f.start()
+	// It takes the stream a while to come to the key.
+	f.db.Exec(t, "INSERT INTO outbox(aggregate_type, aggregate_id, payload) SELECT 'order', 'j', to_jsonb(i) FROM generate_series(1, 20000) i")
+	f.insert("order", "k", "1")
+	f.poison("order", "k")
+	f.insert("order", "k", "3")
+	f.awaitParked("null_payload:parked held:parked")
+	if err := run.stop(); operr.ClassOf(err) != operr.DrainIncomplete {
+		t.Fatalf("ended with %v", err)
+	}
+	f.cfg.Router.Sources[0].Mapping.NullPayload = router.NullPayloadTombstone
+	f.retryAll()
+	away.Store(false)
+	run = f.start()
+	f.awaitParked("null_payload:published held:published")
+	f.insert("order", "k", "4")
+	f.awaitConfirmed(f.walEnd())
+	run.mustStop()
+	if k := ofKey(f.broker.ReadAll(t, f.topic("order")), "k"); k != "1  3 4" {
+		t.Errorf("k has %q", k)
+	}
+	f.tellParked(w)
+	w.RequireKept(t)
 }

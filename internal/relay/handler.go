@@ -209,6 +209,7 @@ func (h *handler) Commit(_, end event.LSN, _ time.Time) error {
 		h.gen.entered = false
 		h.intake.end()
 	}
+	h.passed(end)
 	h.gen.progressed(end)
 	return nil
 }
@@ -217,7 +218,15 @@ func (h *handler) KeepAlive(walEnd event.LSN) {
 	// Not behind the tap: a keepalive says nothing about events that were not
 	// handed on, since it counts only when nothing is open.
 	h.gate.KeepAlive(walEnd)
+	if _, _, open := h.gen.ledger.OpenTxn(); !open && !h.gate.Inside() {
+		h.passed(walEnd)
+	}
 	h.gen.progressed(walEnd)
+}
+
+// passed says that every event before a position was handed over or parked.
+func (h *handler) passed(lsn event.LSN) {
+	h.gen.passed.Store(max(h.gen.passed.Load(), uint64(lsn)))
 }
 
 func (h *handler) InputDrained() { h.gen.publisher.Flush() }

@@ -19,8 +19,11 @@ type parkState struct {
 	queue *parkQueue
 	// known are the positions with a row that the stream has still to pass; it belongs
 	// to the stream's goroutine.
-	known   []event.Position
-	retries *retries
+	known []event.Position
+	// lastKnown is the last of them: until the stream has passed it, an event that comes
+	// again may stand before one of its unit that is parked.
+	lastKnown event.Position
+	retries   *retries
 	// copies has a hint for each dead-letter topic: there is something to copy.
 	copies map[string]chan struct{}
 
@@ -261,7 +264,15 @@ func (h *handler) giveWay(u parking.Unit) error {
 // written the queue fills, and this waits.
 func (h *handler) parkEvent(e *parking.Event) error {
 	h.gen.ledger.Add()
-	if err := h.gen.park.queue.put(h.ctx, parkItem{event: e, txn: h.gate.Txn()}); err != nil {
+	item := parkItem{event: e, txn: h.gate.Txn()}
+	if at, last := e.Message.Position, h.gen.park.lastKnown; e.Unit != nil && (at.Commit < last.Commit || at.Commit == last.Commit && at.Index < last.Index) {
+		item.late = true
+		h.gen.park.retries.cameLate(*e.Unit, e.Message.Topic, e.Message.Key)
+	}
+	if err := h.gen.park.queue.put(h.ctx, item); err != nil {
+		if item.late {
+			h.gen.park.retries.noLonger(*e.Unit)
+		}
 		h.gen.ledger.Retract()
 		h.gen.park.uncount(e)
 		return fmt.Errorf("park the event at %s: %w", e.Message.Position, err)
@@ -296,6 +307,9 @@ func (l *link) loadParked(ctx context.Context, from event.LSN) error {
 	p := l.gen.park
 	p.held.Load(loaded.Units, loaded.Singles)
 	p.known = loaded.Known
+	if n := len(loaded.Known); n > 0 {
+		p.lastKnown = loaded.Known[n-1]
+	}
 	for _, u := range loaded.Unblocked {
 		p.retries.follow(u)
 	}

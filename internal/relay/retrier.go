@@ -18,6 +18,8 @@ const (
 	// retryUnits are claimed from together, up to retryPerUnit events of each.
 	retryUnits   = 200
 	retryPerUnit = 100
+	// aheadLook is how often it is looked whether the stream has passed an event.
+	aheadLook = 100 * time.Millisecond
 )
 
 // retrier publishes parked events that somebody asked for. It is the one place that
@@ -62,7 +64,13 @@ func (t *retrier) run(ctx context.Context) error {
 	pause := backoff{lo: t.gen.cfg.Timers.BackoffMin, hi: t.gen.cfg.Timers.BackoffMax}
 	for failures := 0; ; {
 		look := false
+		var ahead <-chan time.Time
+		if t.r.waitsForStream() {
+			ahead = time.After(aheadLook)
+		}
 		select {
+		case <-ahead:
+			t.r.streamWentOn()
 		case <-t.sending.Done():
 			return nil
 		case <-poll.C:
@@ -244,7 +252,7 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 	var claimed parking.Claimed
 	err = t.link.parking.do(ctx, func(store *parking.Store) (err error) {
 		if len(units) > 0 {
-			claimed, err = store.ClaimUnits(ctx, units, min(retryPerUnit, 1+room/len(units)))
+			claimed, err = store.ClaimUnits(ctx, units, min(retryPerUnit, 1+room/len(units)), event.LSN(t.gen.passed.Load()))
 			return err
 		}
 		claimed, err = store.ClaimSingles(ctx, singles)
@@ -263,6 +271,7 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 		t.singles = t.singles[len(singles):]
 	}
 	t.r.blocked(claimed.Blocked)
+	t.r.waitForStream(claimed.Ahead)
 	return true, t.inject(claimed.Events)
 }
 

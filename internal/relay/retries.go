@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/postrider/postrider/event"
@@ -26,6 +27,8 @@ type retries struct {
 	// late counts events by unit that lanes gave back and that are not durable yet: the
 	// store does not show what may go.
 	late map[parking.Unit]int
+	// ahead are units with events that the stream has to pass first.
+	ahead map[parking.Unit]bool
 }
 
 // retryUnit is a unit that is being worked off.
@@ -64,7 +67,7 @@ type retryFlight struct {
 }
 
 func newRetries() *retries {
-	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}}
+	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}, ahead: map[parking.Unit]bool{}}
 }
 
 // land wakes those who give way.
@@ -212,7 +215,7 @@ func (r *retries) flying() int {
 }
 
 // due gives up to n units with something to claim, nothing on its way, and nothing that
-// is yet to become durable. They are being claimed until claimed or again.
+// is yet to become durable. They are being claimed until claimed is called.
 func (r *retries) due(n int) []parking.Unit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +224,7 @@ func (r *retries) due(n int) []parking.Unit {
 		if len(units) == n {
 			break
 		}
-		if f.due && f.flying == 0 && r.late[u] == 0 {
+		if f.due && f.flying == 0 && r.late[u] == 0 && !r.ahead[u] {
 			f.due, f.claiming = false, true
 			units = append(units, u)
 		}
@@ -266,6 +269,32 @@ func (r *retries) launch(events []*parking.Event) {
 		}
 		r.flights[e.ID] = flight
 	}
+}
+
+// waitForStream notes units that the stream has to get on for, until streamWentOn.
+func (r *retries) waitForStream(units map[parking.Unit]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.ahead, units)
+}
+
+// waitsForStream says that there are such units.
+func (r *retries) waitsForStream() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ahead) > 0
+}
+
+// streamWentOn lets them be looked at again.
+func (r *retries) streamWentOn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u := range r.ahead {
+		if f := r.following[u]; f != nil {
+			f.due = true
+		}
+	}
+	clear(r.ahead)
 }
 
 // blocked stops following units at which somebody has to look.

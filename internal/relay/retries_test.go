@@ -95,3 +95,25 @@ func TestWhatComesLateOvertakesTheClaim(t *testing.T) {
 		t.Errorf("behind a refused one: %+v", ret)
 	}
 }
+
+// What the stream has not passed is not asked for again before it went on.
+func TestUnitsWaitForTheStream(t *testing.T) {
+	t.Parallel()
+	r := newRetries()
+	u, other := parking.UnitOf("t", []byte("k")), parking.UnitOf("t", []byte("j"))
+	r.follow(u)
+	if r.waitsForStream() || len(r.due(9)) != 1 {
+		t.Fatal("not claimed")
+	}
+	r.claimed([]parking.Unit{u}, false)
+	r.waitForStream(map[parking.Unit]bool{u: true})
+	r.follow(u)
+	r.follow(other)
+	if due := r.due(9); len(due) != 1 || due[0] != other || !r.waitsForStream() {
+		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
+	}
+	r.streamWentOn()
+	if due := r.due(9); len(due) != 1 || due[0] != u || r.waitsForStream() {
+		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
+	}
+}
