@@ -71,6 +71,7 @@ type waiter struct {
 	conn   *pgx.Conn
 	cfg    WaitConfig
 	until  event.LSN
+	paused bool
 	result WaitResult
 	// ask is when Empty is due, pause how long after that it is again.
 	ask   time.Time
@@ -129,11 +130,11 @@ func (w *waiter) look(ctx context.Context) (done bool, err error) {
 	var stored, slot, walStatus *string
 	var idle *bool
 	err = w.conn.QueryRow(ctx, `
-		SELECT c.confirmed_lsn::text, c.idle, s.confirmed_flush_lsn::text, s.wal_status, s.active_pid IS NOT NULL
+		SELECT c.confirmed_lsn::text, c.idle, s.confirmed_flush_lsn::text, s.wal_status, s.active_pid IS NOT NULL, c.paused_at IS NOT NULL
 		FROM (SELECT) one
 		LEFT JOIN pg_replication_slots s ON s.slot_name = $2::text
 		LEFT JOIN postrider.checkpoint c ON c.publisher = $1 AND c.slot = $2::text`,
-		w.cfg.Publisher, w.cfg.Slot).Scan(&stored, &idle, &slot, &walStatus, &w.result.Streaming)
+		w.cfg.Publisher, w.cfg.Slot).Scan(&stored, &idle, &slot, &walStatus, &w.result.Streaming, &w.paused)
 	if err != nil {
 		return false, w.failed(ctx, err)
 	}
@@ -182,7 +183,10 @@ func (w *waiter) failed(ctx context.Context, err error) error {
 	subject := "position " + w.result.Target
 	if errors.Is(context.Cause(ctx), ErrWaitTimeout) {
 		hint := "postrider checkpoint show: it tells how far behind the slot is"
-		if !w.result.Streaming {
+		switch {
+		case w.paused:
+			hint = "postrider resume: it is paused"
+		case !w.result.Streaming:
 			hint = "postrider run: no relay is connected to the slot"
 		}
 		return &operr.Error{

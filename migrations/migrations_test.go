@@ -232,6 +232,19 @@ func TestGrantsSuffice(t *testing.T) {
 	}
 }
 
+// The right to delete from the outbox comes with what is asked for, and not before.
+func TestGrantsToPurge(t *testing.T) {
+	t.Parallel()
+	g := migrations.Grants{Role: "r", Database: "d", Outbox: []migrations.Table{{Schema: "s", Name: "t"}}}
+	if sql := migrations.GrantsSQL(g); !strings.Contains(sql, `GRANT SELECT ON "s"."t" TO "r"`) {
+		t.Errorf("without: %s", sql)
+	}
+	g.Purge = true
+	if sql := migrations.GrantsSQL(g); !strings.Contains(sql, `GRANT SELECT, DELETE ON "s"."t" TO "r"`) {
+		t.Errorf("with: %s", sql)
+	}
+}
+
 func useEverything(t *testing.T, conn *pgx.Conn, db *testkit.DB) {
 	t.Helper()
 	ctx := t.Context()

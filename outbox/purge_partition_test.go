@@ -210,3 +210,39 @@ func TestPurgePartitionsRefused(t *testing.T) {
 		}
 	})
 }
+
+// The lock comes before the look: what a writer commits while the purge waits for it is seen.
+func TestPurgePartitionLooksUnderItsLock(t *testing.T) {
+	t.Parallel()
+	db := newDB(t, monthly)
+	tickNow(t, db)
+	cfg := purgeOf(db, hour, timedSource())
+	cfg.LockTimeout = patience
+	p := openPurge(t, cfg)
+	rules, err := p.prepare(t.Context(), false)
+	must(t, err)
+	list, err := p.partitions(t.Context(), rules[0])
+	must(t, err)
+	must(t, p.detach(t.Context(), rules[0].table, &list[0]))
+	writer := session(t, db)
+	writer(`BEGIN; INSERT INTO "Jan" (id, at) VALUES ('late', '2024-01-07')`)
+	type end struct {
+		kept string
+		err  error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		kept, err := p.drop(context.Background(), rules[0], &list[0], &PurgedPartition{})
+		ended <- end{kept, err}
+	}()
+	watch := db.Conn(t)
+	testkit.EventuallyTrue(t, patience, "the purge does not wait for the lock", func() bool {
+		var waits bool
+		must(t, watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = '"Jan"'::regclass AND NOT granted)`).Scan(&waits))
+		return waits
+	})
+	writer("COMMIT")
+	if got := <-ended; got.err != nil || got.kept != "not_confirmed: 1" {
+		t.Errorf("%+v", got)
+	}
+}

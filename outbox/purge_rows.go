@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postrider/postrider/internal/operr"
 )
 
 const (
@@ -135,12 +137,8 @@ func (w *walk) stretch(ctx context.Context, from int64) (next int64, err error) 
 
 // pick reads which rows of some pages may go.
 func (w *walk) pick(ctx context.Context, from, to int64) (rows []picked, err error) {
-	t := w.rule.table
 	err = w.purge.atOneMoment(ctx, func(tx pgx.Tx, next int64) error {
-		sql := fmt.Sprintf(`SELECT t.tableoid, t.ctid::text, t.ctid::text || ' ' || t.xmin::text, %s FROM %s t
-			WHERE t.ctid >= '(%d,0)'::tid AND t.ctid < '(%d,0)'::tid AND (%s) LIMIT %d`,
-			t.text(t.src.Mapping.EventID), t.from, from, to, w.purge.pickSQL(w.rule, next), limitOf(to-from))
-		found, err := tx.Query(ctx, sql)
+		found, err := tx.Query(ctx, w.pickSQL(from, to, next))
 		if err != nil {
 			return err
 		}
@@ -151,6 +149,18 @@ func (w *walk) pick(ctx context.Context, from, to int64) (rows []picked, err err
 		return err
 	})
 	return rows, err
+}
+
+func (w *walk) pickSQL(from, to, next int64) string {
+	t := w.rule.table
+	return fmt.Sprintf(`SELECT t.tableoid, t.ctid::text, t.ctid::text || ' ' || t.xmin::text, %s FROM %s t
+		WHERE t.ctid >= '(%d,0)'::tid AND t.ctid < '(%d,0)'::tid AND (%s) LIMIT %d`,
+		t.text(t.src.Mapping.EventID), t.from, from, to, w.purge.pickSQL(w.rule, next), limitOf(to-from))
+}
+
+// deleteSQL names the rows by their places, which finds them, and by their versions.
+func (w *walk) deleteSQL() string {
+	return fmt.Sprintf(`DELETE FROM %s t WHERE t.tableoid = $1 AND t.ctid = ANY($2::text[]::tid[]) AND t.ctid::text || ' ' || t.xmin::text = ANY($3::text[])`, w.rule.table.from)
 }
 
 // limitOf: one row too many tells that the stretch is too long. One page is never so.
@@ -215,6 +225,10 @@ func (w *walk) delete(ctx context.Context, rows []picked) error {
 	return nil
 }
 
+// byPlace keeps the planner from reading a whole partition for a batch's rows: it thinks
+// that cheaper where the partition is small, and it takes statistics that a purge outdates.
+const byPlace = "set local enable_seqscan = off"
+
 // batch deletes rows as they were picked: one that was updated since is another version,
 // and stays, as does whatever may have taken its place.
 func (w *walk) batch(ctx context.Context, rows []picked) error {
@@ -224,10 +238,9 @@ func (w *walk) batch(ctx context.Context, rows []picked) error {
 		ctids[i], places[i] = r.ctid, r.place
 	}
 	var tag pgconn.CommandTag
-	opts := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin; set local lock_timeout = %d", w.purge.cfg.LockTimeout.Milliseconds())}
+	opts := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin; set local lock_timeout = %d; %s", w.purge.cfg.LockTimeout.Milliseconds(), byPlace)}
 	err := pgx.BeginTxFunc(ctx, w.purge.conn, opts, func(tx pgx.Tx) (err error) {
-		tag, err = tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %s t WHERE t.tableoid = $1 AND t.ctid = ANY($2::text[]::tid[]) AND t.ctid::text || ' ' || t.xmin::text = ANY($3::text[])`, t.from),
-			rows[0].leaf, ctids, places)
+		tag, err = tx.Exec(ctx, w.deleteSQL(), rows[0].leaf, ctids, places)
 		return err
 	})
 	var pg *pgconn.PgError
@@ -238,6 +251,11 @@ func (w *walk) batch(ctx context.Context, rows []picked) error {
 	case errors.As(err, &pg) && (pg.Code == "55P03" || pg.Code == "40P01"): // lock_not_available, deadlock_detected
 		w.into.Skipped += int64(len(rows))
 		w.refusals++
+	case errors.As(err, &pg) && pg.Code == "55000": // a publication of deletes that cannot name the row
+		return &operr.Error{
+			Class: operr.Postgres, Op: "delete from", Subject: "table " + t.name, Err: err,
+			Hint: "ALTER PUBLICATION … SET (publish = 'insert') for each publication that has the table, or give the table a primary key",
+		}
 	case errors.As(err, &pg) && pg.Code == "42501":
 		return noRight(t, w.purge.conn.Config().User, err)
 	case ctx.Err() != nil:

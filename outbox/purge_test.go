@@ -447,3 +447,67 @@ func TestOnePurgeAtATime(t *testing.T) {
 		return err
 	})
 }
+
+// A publication of deletes on a table without a key lets nobody delete: that is said, with what helps.
+func TestPurgeUnderAPublicationOfDeletes(t *testing.T) {
+	t.Parallel()
+	db := newDB(t, `CREATE TABLE outbox(id text, kind text, key text, type text, at timestamptz, payload jsonb);
+		INSERT INTO outbox (id, at) VALUES ('a', now() - interval '2 hours');`)
+	db.Exec(t, fmt.Sprintf("CREATE PUBLICATION %s FOR ALL TABLES", db.Publication))
+	tickNow(t, db)
+	p := openPurge(t, purgeOf(db, hour, timedSource()))
+	if _, err := p.Run(t.Context()); operr.ClassOf(err) != operr.Postgres || !strings.Contains(operr.HintOf(err), "publish = 'insert'") {
+		t.Errorf("error %v, hint %q", err, operr.HintOf(err))
+	}
+	db.Exec(t, fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", db.Publication))
+	if result, err := p.Run(t.Context()); err != nil || result.Deleted() != 1 {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// Whatever the size of the table, a batch is found by its rows' places, and a stretch
+// reads its own pages: neither reads the table.
+func TestPurgePlans(t *testing.T) {
+	t.Parallel()
+	for name, ddl := range map[string]string{
+		"plain": plainTable,
+		"partitioned": `CREATE TABLE outbox(id text, kind text, key text, type text, version int, at timestamptz, payload jsonb) PARTITION BY HASH (id);
+			CREATE TABLE part_0 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE part_1 PARTITION OF outbox FOR VALUES WITH (MODULUS 2, REMAINDER 1);`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newDB(t, ddl)
+			db.Exec(t, "INSERT INTO outbox (id, at, payload) SELECT i::text, now() - interval '2 hours', to_jsonb(repeat('x', 100)) FROM generate_series(1, 20000) i; ANALYZE outbox")
+			tickNow(t, db)
+			p := openPurge(t, purgeOf(db, hour, timedSource()))
+			rules, err := p.prepare(t.Context(), false)
+			must(t, err)
+			w := &walk{purge: p, rule: rules[0], into: &PurgedTable{}, pages: 1}
+			rows, err := w.pick(t.Context(), 0, 4)
+			must(t, err)
+			var ctids, places []string
+			for _, r := range rows {
+				ctids, places = append(ctids, r.ctid), append(places, r.place)
+			}
+			for what, plan := range map[string]string{
+				"Tid Scan":       explain(t, db, byPlace, w.deleteSQL(), rows[0].leaf, ctids, places),
+				"Tid Range Scan": explain(t, db, "", w.pickSQL(0, 4, int64(nextTransaction(t, db)))),
+			} {
+				if !strings.Contains(plan, what) || strings.Contains(plan, "Seq Scan on outbox") || strings.Contains(plan, "Seq Scan on part") {
+					t.Errorf("want %s:\n%s", what, plan)
+				}
+			}
+		})
+	}
+}
+
+func explain(t *testing.T, db *testkit.DB, set, sql string, args ...any) string {
+	t.Helper()
+	tx, err := db.Conn(t).BeginTx(t.Context(), pgx.TxOptions{BeginQuery: "begin; " + set})
+	must(t, err)
+	rows, err := tx.Query(t.Context(), "EXPLAIN "+sql, args...)
+	must(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	return strings.Join(lines, "\n")
+}

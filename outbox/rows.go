@@ -35,10 +35,7 @@ type Row struct {
 	Refusal *event.Refusal
 }
 
-const rowsSQL = `SELECT %[1]s, t.cmin::text,
-       CASE WHEN isfinite(%[2]s) THEN floor(extract(epoch FROM %[2]s) * 1000000)::bigint END,
-       CASE WHEN isfinite(%[3]s) THEN floor(extract(epoch FROM %[3]s) * 1000)::bigint END, %[4]s
-  FROM %[5]s t WHERE %[6]s`
+const rowsSQL = `SELECT %s, t.cmin::text, %s, %s, %s FROM %s t WHERE %s`
 
 // Rows hands on the selected rows in no order, those without an event id included. A
 // snapshot is open meanwhile: yield does not wait for a broker.
@@ -54,7 +51,11 @@ func (r *Reader) Rows(ctx context.Context, sel Selection, yield func(*Row) error
 			if err != nil {
 				return err
 			}
-			sql := fmt.Sprintf(rowsSQL, xidSQL(next), r.commitTimeSQL(), r.timeSQL(t), t.columns(), t.from, where)
+			at := r.timeSQL(t)
+			if r.TimeBy() == ByCommit {
+				at = "NULL" // asked for once: the server looks each one up
+			}
+			sql := fmt.Sprintf(rowsSQL, xidSQL(next), r.commitTimeSQL(), at, t.columns(), t.from, where)
 			rows, err := tx.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, q.args...)...)
 			if err != nil {
 				return err
@@ -73,9 +74,10 @@ func (r *Reader) rows(rows pgx.Rows, t *table, yield func(*Row) error) error {
 	row := event.Row{Relation: t.rel, Values: make([]event.Value, len(t.rel.Columns))}
 	var msg event.Message
 	out := &Row{Table: t.name, Message: &msg}
+	byCommit := r.TimeBy() == ByCommit
 	for rows.Next() {
 		raw := rows.RawValues()
-		if err := out.server(raw[:4]); err != nil {
+		if err := out.server(raw[:4], byCommit); err != nil {
 			return err
 		}
 		if row.CommitTime = out.CommitTime; row.CommitTime.IsZero() {
@@ -96,7 +98,7 @@ func (r *Reader) rows(rows pgx.Rows, t *table, yield func(*Row) error) error {
 }
 
 // server takes what is before the columns.
-func (o *Row) server(raw [][]byte) error {
+func (o *Row) server(raw [][]byte, byCommit bool) error {
 	xid, err := strconv.ParseUint(string(raw[0]), 10, 64)
 	if err != nil {
 		return err
@@ -105,22 +107,22 @@ func (o *Row) server(raw [][]byte) error {
 	if err != nil {
 		return err
 	}
-	o.XID, o.Command, o.CommitTime, o.At = xid, uint32(command), time.Time{}, time.Time{}
-	if raw[2] != nil {
-		micros, err := strconv.ParseInt(string(raw[2]), 10, 64)
-		if err != nil {
-			return err
-		}
-		o.CommitTime = time.UnixMicro(micros)
-	}
-	if raw[3] != nil {
-		millis, err := strconv.ParseInt(string(raw[3]), 10, 64)
-		if err != nil {
-			return err
-		}
-		o.At = time.UnixMilli(millis)
+	o.XID, o.Command = xid, uint32(command)
+	o.CommitTime = parseTime(raw[2])
+	if o.At = o.CommitTime; !byCommit {
+		o.At = parseTime(raw[3])
 	}
 	return nil
+}
+
+// parseTime reads a timestamptz in the pinned settings' form. NULL, and what no clock shows
+// (infinity, years before Christ or after 9999), is the zero time.
+func parseTime(text []byte) time.Time {
+	at, err := time.Parse("2006-01-02 15:04:05.999999-07", string(text))
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // StaticTopics are those that the routes name without looking at a row.

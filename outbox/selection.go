@@ -53,9 +53,21 @@ func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel S
 		place := q.param(ids)
 		add("t.%s = ANY(%s::text[]::%s[]) AND %s = ANY(%s::text[])", ident(t.src.Mapping.EventID), place, t.idType, t.text(t.src.Mapping.EventID), place)
 	}
+	whereColumns(q, t, sel, add)
+	if err := r.whereTime(q, t, sel, add); err != nil {
+		return "", err
+	}
+	if err := whereSnapshot(q, sel, xidSQL(next), t.text(t.src.Mapping.EventID), add); err != nil {
+		return "", err
+	}
+	whereSets(q, t, sel, add)
+	return and(all), nil
+}
+
+func whereColumns(q *query, t *table, sel Selection, add func(string, ...any)) {
 	m := &t.src.Mapping
-	for _, equal := range []struct{ value, column, what string }{
-		{sel.Aggregate, m.Key, "key"}, {sel.AggregateType, m.AggregateType, "aggregate type"}, {sel.EventType, m.EventType, "event type"},
+	for _, equal := range []struct{ value, column string }{
+		{sel.Aggregate, m.Key}, {sel.AggregateType, m.AggregateType}, {sel.EventType, m.EventType},
 	} {
 		switch {
 		case equal.value == "":
@@ -65,14 +77,6 @@ func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel S
 			add("%s = %s", t.text(equal.column), q.param(equal.value))
 		}
 	}
-	if err := r.whereTime(q, t, sel, add); err != nil {
-		return "", err
-	}
-	if err := whereSnapshot(q, sel, xidSQL(next), t.text(m.EventID), add); err != nil {
-		return "", err
-	}
-	whereSets(q, t, sel, add)
-	return and(all), nil
 }
 
 func whereSets(q *query, t *table, sel Selection, add func(string, ...any)) {

@@ -232,7 +232,7 @@ func TestRealTopicCreation(t *testing.T) {
 	}
 }
 
-// "Done when" 6: TLS and SCRAM on a real broker, and a wrong password that says so.
+// TLS and SCRAM on a real broker, and a wrong password that says so.
 func TestRealTLSAndSCRAM(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

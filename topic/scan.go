@@ -59,6 +59,11 @@ func (r *Reader) Scan(ctx context.Context, topic string, span Span, yield func(*
 			span.Partitions = append(span.Partitions, int32(p))
 		}
 	}
+	for _, p := range span.Partitions {
+		if p < 0 || int(p) >= len(leaders) {
+			return readError("read", topic, fmt.Errorf("there is no partition %d among its %d", p, len(leaders)))
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &fetcher{r: r, topic: topic, span: span, leaders: leaders, pages: make(chan page), free: make(chan []byte, 2)}
 	f.free <- nil

@@ -230,6 +230,9 @@ func TestScanKeepsToTheSpan(t *testing.T) {
 		want = append(want, all[p][span.From[p]:min(span.To[p], int64(len(all[p])))]...)
 	}
 	mustEqual(t, scan(t, r, topic, span), want)
+	if err := r.Scan(within(t), topic, Span{Partitions: []int32{4}}, func(*Record) error { return nil }); err == nil {
+		t.Error("a partition that does not exist gave no error")
+	}
 	if n, err := r.Partitions(within(t), topic); n != 4 || err != nil {
 		t.Errorf("Partitions = %d, %v", n, err)
 	}
@@ -302,6 +305,31 @@ func TestScanSaysWhatIsTrulyWrong(t *testing.T) {
 	}
 	if err := r.Scan(within(t), "secret", Span{}, nothing); errors.Is(err, ErrNoTopic) || operr.HintOf(err) != hintRights {
 		t.Errorf("scan of a forbidden topic: %v, hint %q", err, operr.HintOf(err))
+	}
+}
+
+// the reader logs in as the publisher does.
+func TestReaderLogsIn(t *testing.T) {
+	t.Parallel()
+	b := testkit.Kfake(t, devstack.KfakeOptions{Extra: []kfake.Opt{
+		kfake.SeedTopics(2, "t"), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "relay", "right"), kfake.Superuser("PLAIN", "relay", "right"),
+	}})
+	for password, want := range map[string]bool{"right": true, "wrong": false} {
+		r, err := NewReader(publisher.Config{Brokers: b.Bootstrap(), SASL: &publisher.SASL{Mechanism: "SCRAM-SHA-512", Username: "relay", Password: password}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		n, err := r.Partitions(within(t), "t")
+		if (err == nil) != want || want && n != 2 {
+			t.Errorf("%s password: %d partitions, %v", password, n, err)
+		}
+		if err := r.Scan(within(t), "t", Span{}, func(*Record) error { return nil }); (err == nil) != want {
+			t.Errorf("%s password: scan: %v", password, err)
+		}
+	}
+	if _, err := NewReader(publisher.Config{}); operr.ClassOf(err) != operr.Config {
+		t.Errorf("without brokers: %v", err)
 	}
 }
 

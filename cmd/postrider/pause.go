@@ -52,7 +52,8 @@ func newPauseCommand(a *app) *cobra.Command {
 	cmd := opts.command("pause", "Let the relay hold the slot and publish nothing", "consumers are down for an upgrade")
 	cmd.Long = "Asks the running relay to pause, and waits until it has: it begins no further transaction, publishes what it has\n" +
 		"begun, and confirms what was acknowledged. Then nothing is published, parked events neither, until postrider resume.\n" +
-		"A transaction that does not end within half of publisher.shutdown_timeout is held in its middle.\n\n" +
+		"A transaction that does not end within half of publisher.shutdown_timeout is held in its middle. What publishes by\n" +
+		"itself, such as postrider replay, is not stopped by it.\n\n" +
 		"The slot stays held and feedback goes on, so PostgreSQL keeps all WAL from here on: the command shows how much that\n" +
 		"is, and how much may still be written where max_slot_wal_keep_size limits it. Give it again to see it grow.\n\n" +
 		"A pause outlives the relay: one that starts meanwhile starts paused. Where none runs, the next one will. When the\n" +

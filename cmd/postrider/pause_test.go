@@ -71,6 +71,7 @@ func TestPauseBeforeTheRelayRuns(t *testing.T) {
 	if n := scalar(t, s.db, `SELECT events_published::text FROM postrider.checkpoint`); n != "0" {
 		t.Errorf("%s records while paused", n)
 	}
+	runBinary(t, nil, "checkpoint", "wait", "--now", "--timeout", "1s", "--config", s.path).expect(t, operr.Slot.ExitCode(), "Try: postrider resume")
 	if p := s.ask(t, exitDone, "resume"); p.State != "running" || !p.Changed || !p.Answered || p.PausedAt != nil {
 		t.Errorf("resume: %+v", p)
 	}
@@ -101,20 +102,9 @@ func TestPauseWithoutBroker(t *testing.T) {
 	if !strings.Contains(r.out, "pausing: 1 events") {
 		t.Errorf("it shows:\n%s", r.out)
 	}
-	cmd := exec.Command(binary, "pause", "--timeout", "0s", "--config", s.path)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	waiting := startCommand(t, "pause", "--timeout", "0s", "--config", s.path)
 	waitForText(t, s, `SELECT count(*) FILTER (WHERE taken_at IS NOT NULL AND answered_at IS NULL)::text FROM postrider.command`, "3")
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != operr.DrainIncomplete.ExitCode() || !strings.Contains(errs.String(), "interrupted") {
-		t.Errorf("interrupted: code %d, %s", code, errs.String())
-	}
+	waiting.interrupt(t, syscall.SIGINT).expect(t, operr.DrainIncomplete.ExitCode(), "interrupted")
 	if err := s.broker.Server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,4 +132,31 @@ func waitForText(t *testing.T, s *stack, sql, want string) {
 		}
 		return nil
 	})
+}
+
+// command is one of the binary's in the background.
+type command struct {
+	cmd       *exec.Cmd
+	out, errs bytes.Buffer
+}
+
+func startCommand(t *testing.T, args ...string) *command {
+	t.Helper()
+	c := &command{cmd: exec.Command(binary, args...)}
+	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.errs
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	return c
+}
+
+// interrupt sends a signal and waits for the end.
+func (c *command) interrupt(t *testing.T, s syscall.Signal) result {
+	t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.cmd.Wait() // its code is in ProcessState
+	return result{code: c.cmd.ProcessState.ExitCode(), out: c.out.String(), err: c.errs.String()}
 }

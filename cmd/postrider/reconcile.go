@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -40,7 +41,8 @@ func newReconcileCommand(a *app) *cobra.Command {
 			"that was wrong and has a right copy behind it is healed. Only committed records count.\n\n" +
 			"It reads only, beside a running relay. The exit code is 0 when they agree and 8 when not, for cron. After a crash the\n" +
 			"relay sends again what it had not written down as published: --max-duplicates allows for that.\n\n" +
-			"A million rows take about 170 MB of memory; of a larger window table and topics are read once for each million.\n\n" +
+			"A million rows take about 250 MB of memory and some seconds; of a larger window table and topics are read once\n" +
+			"for each million.\n\n" +
 			"With --repair and a reason, a replay is planned for what is missing and different; it says how to begin it.",
 		Example: "  postrider reconcile\n" +
 			"  postrider reconcile --since 90m --aggregate-type order\n" +
@@ -64,7 +66,7 @@ func newReconcileCommand(a *app) *cobra.Command {
 	flags.StringSliceVar(&o.Topics, "topic", nil, "`topics` to read besides those that the rows lead to")
 	flags.Int64Var(&o.MostDuplicates, "max-duplicates", 0, "so many events may be there more than once")
 	flags.IntVar(&o.Examples, "examples", reconcile.DefaultExamples, "list so many findings of each kind")
-	flags.IntVar(&o.MostRows, "max-rows", reconcile.DefaultMostRows, "keep so many rows in memory at once, at 170 bytes each")
+	flags.IntVar(&o.MostRows, "max-rows", reconcile.DefaultMostRows, "keep so many rows in memory at once, at 220 bytes each")
 	flags.BoolVar(&opts.repair, "repair", false, "plan a replay of what is missing and different; wants --reason")
 	addReason(cmd, &opts.reason)
 	addJSON(cmd, &opts.json)
@@ -101,6 +103,7 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	o.limitMemory()
 	line := newProgressLine(o.app.err)
 	found, err := reconcile.Run(ctx, reconcileConfig(cfg, func(p reconcile.Progress) { line.show(p.Phase, p.Done, p.Total) }), o.Options)
 	line.close()
@@ -117,6 +120,14 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(o.findings(result, len(found.Repair)), o.print(result))
+}
+
+// limitMemory makes the garbage collector keep to what the rows take, unless the
+// environment says otherwise.
+func (o *reconcileOptions) limitMemory() {
+	if _, set := os.LookupEnv("GOMEMLIMIT"); !set {
+		debug.SetMemoryLimit(64<<20 + int64(o.MostRows)*reconcile.BytesPerRow)
+	}
 }
 
 func reconcileConfig(cfg *config.Config, progress func(reconcile.Progress)) reconcile.Config {

@@ -28,6 +28,7 @@ func printReconciled(out io.Writer, r reconciled) error {
 		name string
 		text string
 	}{
+		{r.BeforeSlot, "before the slot", "no stream has brought them: postrider backfill publishes them"},
 		{r.Expired, "expired", "older than what their topic still has"},
 		{r.Compacted, "compacted", "followed by a later record of their key"},
 		{r.Held, "held back", "behind a transaction that is open in their topic: look again later"},

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/reconcile"
@@ -93,6 +97,37 @@ func TestReconcileOnTheRealBinary(t *testing.T) {
 	runBinary(t, nil, "reconcile", "--aggregate", "k0", "--config", s.path).expect(t, exitDone)
 	for _, wrong := range [][]string{{"--since", "yesterday"}, {"--since", "1h", "--until", "2h"}, {"--repair"}, {"--reason", "because"}, {"--max-rows", "-1"}} {
 		runBinary(t, nil, append([]string{"reconcile", "--config", s.path}, wrong...)...).expect(t, operr.Config.ExitCode(), "Try: ")
+	}
+}
+
+// Ctrl-C ends a comparison at once, with a code of its own, and nothing is left behind.
+func TestReconcileEndsAtASignal(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	s.insertKey(t, "k", `{"n": 1}`)
+	runBinary(t, nil, "run", "--until-lsn", "now", "--config", s.path).expect(t, exitDone)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	defer close(answer)
+	s.broker.Server.Cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		close(asked)
+		s.broker.Server.Cluster.SleepControl(func() { <-answer })
+		return nil, nil, false
+	})
+	cmd := exec.Command(binary, "reconcile", "--config", s.path)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	<-asked
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // its code is in ProcessState
+	result{code: cmd.ProcessState.ExitCode(), err: errs.String()}.expect(t, operr.DrainIncomplete.ExitCode(), "interrupted")
+	if n := scalar(t, s.db, `SELECT count(*)::text FROM postrider.audit WHERE action = 'reconcile'`); n != "0" {
+		t.Errorf("%s lines in the audit", n)
 	}
 }
 

@@ -17,6 +17,7 @@ type taskBar struct {
 	name     string
 	shown    time.Time
 	width    int // of what stands on the terminal's line
+	ended    bool
 }
 
 const (
@@ -35,10 +36,10 @@ func (b *taskBar) show(p reissue.Progress) {
 	if b.terminal {
 		every = barDrawnEvery
 	}
-	if time.Since(b.shown) < every && p.Done < p.Total {
-		return
+	if b.ended || time.Since(b.shown) < every && p.Done < p.Total {
+		return // the end is told once
 	}
-	b.shown = time.Now()
+	b.shown, b.ended = time.Now(), p.Done >= p.Total
 	if !b.terminal {
 		fmt.Fprintf(b.out, "%s: %s\n", b.name, barText(p))
 		return

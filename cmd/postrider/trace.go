@@ -34,7 +34,7 @@ func newTraceCommand(a *app) *cobra.Command {
 			"time, in the partition of its key first, then before that and in the other partitions. Without a row the topics that the\n" +
 			"routes name, and those of --topic, are searched from their beginning, which takes as long as reading them.\n\n" +
 			"It reads only, beside a running relay. The exit code is 0 when the event is where it should be: published, waiting for\n" +
-			"the relay, parked or discarded. It is 8 when it is missing, published otherwise than its row says, or nowhere.",
+			"the relay or a backfill, parked or discarded. It is 8 when it is missing, published otherwise than its row says, or nowhere.",
 		Example: "  postrider trace 0b7f0a3e-4f0e-4d5c-9f8e-2f7f6f0f6a11\n  postrider trace 4711 --topic outbox.event.order --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
@@ -121,6 +121,8 @@ func confirmedText(tr *reconcile.Trail) string {
 	case tr.NotProved != "":
 		text += "; " + tr.NotProved
 	case tr.Covered == nil:
+	case tr.State == reconcile.BeforeSlot:
+		text += "; the row is from before the slot"
 	case *tr.Covered:
 		text += ", covers the row: it is published or parked"
 	default:

@@ -84,7 +84,7 @@ func (b *backfillRun) finish() oracle.Verdict {
 
 // TestBackfillUnderLoad: rows from before the slot come by backfill, those after it by run,
 // while transactions commit all the time, some of them open when the slot was made: each
-// id once, in the order of its key (issue: done when 3; trap 28, rule 6).
+// id once, in the order of its key (trap 28, rule 6).
 func TestBackfillUnderLoad(t *testing.T) {
 	rows := pick(20_000, 1_000_000)
 	b := newBackfillRun(t, rows)

@@ -136,9 +136,7 @@ func (c *comparison) compare(ctx context.Context) error {
 	if err := c.lookEarlier(ctx); err != nil {
 		return err
 	}
-	for i := range c.set.list {
-		c.judge(&c.set.list[i], readings)
-	}
+	c.set.each(func(e *entry) { c.judge(e, readings) })
 	return nil
 }
 

@@ -19,7 +19,7 @@
 //
 // # What it takes
 //
-// Rows are kept as hashes, some 170 bytes each with the event id; records are not kept. A window
+// Rows are kept as hashes, some 220 bytes each with the event id; records are not kept. A window
 // of more rows than Options.MostRows is compared in several passes over table and topics,
 // each with the keys of a part: the order inside a key is seen in one of them.
 package reconcile

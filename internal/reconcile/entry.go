@@ -1,16 +1,12 @@
 package reconcile
 
 import (
-	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"math"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/postrider/postrider/event"
-	"github.com/postrider/postrider/outbox"
 )
 
 // entry is a row and what the topics have of it.
@@ -27,9 +23,8 @@ type entry struct {
 	version int64
 	command uint32
 
-	table, topic, kind uint32 // indices of names
-	idAt               uint64 // in the set's memory
-	idLen              uint32
+	table, topic, kind   uint32 // indices of names
+	idChunk, idAt, idLen uint32 // where the event id is in the set's memory
 
 	// plain and copies count records without and with a mark.
 	plain, copies uint16
@@ -135,101 +130,3 @@ func (h hasher) headers(list []event.Header) uint64 {
 
 // isMark says that a header is one that we put on copies.
 func isMark(name string) bool { return strings.HasPrefix(name, "postrider-") }
-
-// set is the rows of a pass.
-type set struct {
-	hasher
-	topics, tables, kinds names
-	salts                 []uint64 // by topic
-
-	list   []entry
-	keys   []uint64 // of list, once it is sealed
-	memory []byte   // event ids
-}
-
-// topicIndex numbers a topic.
-func (s *set) topicIndex(name string) uint32 {
-	i := s.topics.index([]byte(name))
-	for len(s.salts) < len(s.topics.list) {
-		s.salts = append(s.salts, s.salt(s.topics.list[len(s.salts)]))
-	}
-	return i
-}
-
-// id is the entry's event id.
-func (s *set) id(e *entry) []byte { return s.memory[e.idAt : e.idAt+uint64(e.idLen)] }
-
-// idHash is the hash of the entry's event id alone.
-func (s *set) idHash(e *entry) uint64 { return e.key - s.salts[e.topic] }
-
-// part is the hash by which keys are dealt to passes. A null key is no unit of order.
-func (s *set) part(key []byte, idHash uint64) uint64 {
-	if key == nil {
-		return idHash
-	}
-	return s.bytes(key)
-}
-
-// noTopic is the topic of rows that the router refuses.
-const noTopic = ""
-
-// entryOf takes a row; its id is not in memory yet.
-func (s *set) entryOf(row *outbox.Row) entry {
-	m := row.Message
-	e := entry{
-		recordKey: s.bytes(m.Key), value: s.bytes(m.Value), headers: s.headers(m.Headers),
-		xid: row.XID, commit: unknown, at: unknown, stamp: unknown, version: unknown, command: row.Command,
-		table: s.tables.index([]byte(row.Table)), kind: s.kinds.index(m.AggregateType),
-		topic: s.topicIndex(m.Topic),
-	}
-	if row.Refusal != nil {
-		e.flags, e.topic = isRefused, s.topicIndex(noTopic)
-	}
-	e.key = s.bytes(m.EventID) + s.salts[e.topic]
-	if !row.CommitTime.IsZero() {
-		e.commit = row.CommitTime.UnixMicro()
-	}
-	if !row.At.IsZero() {
-		e.at = row.At.UnixMilli()
-	}
-	if m.TimestampMillis != 0 {
-		e.stamp = m.TimestampMillis
-	}
-	if v, err := strconv.ParseInt(string(m.AggregateVersion), 10, 64); err == nil {
-		e.version = v
-	}
-	return e
-}
-
-func (s *set) add(e entry, id []byte) {
-	e.idAt, e.idLen = uint64(len(s.memory)), uint32(len(id))
-	s.memory = append(s.memory, id...)
-	s.list = append(s.list, e)
-}
-
-// reset forgets the rows and keeps the names.
-func (s *set) reset() { s.list, s.keys, s.memory = s.list[:0], s.keys[:0], s.memory[:0] }
-
-// seal sorts the rows, to find them by their keys. Of rows that share an id the first
-// by transaction counts.
-func (s *set) seal() {
-	slices.SortFunc(s.list, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.xid, b.xid), cmp.Compare(a.command, b.command))
-	})
-	s.keys = s.keys[:0]
-	for i := range s.list {
-		s.keys = append(s.keys, s.list[i].key)
-		if i > 0 && s.keys[i-1] == s.keys[i] {
-			s.list[i].flags |= isShared
-		}
-	}
-}
-
-// find gives the index of the row of a topic's event, none where there is none.
-func (s *set) find(topic uint32, idHash uint64) int32 {
-	i, ok := slices.BinarySearch(s.keys, idHash+s.salts[topic])
-	if !ok {
-		return none
-	}
-	return int32(i)
-}

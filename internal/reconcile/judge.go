@@ -22,6 +22,8 @@ func (c *comparison) judge(e *entry, readings map[uint32]*reading) {
 		r.Parked++
 	case e.flags&isDiscarded != 0:
 		r.Discarded++
+	case c.beforeSlot(e.xid):
+		r.BeforeSlot++
 	case !c.due(e.xid):
 		c.notDue(e)
 	case e.flags&isRefused != 0:

@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// DefaultMostRows are kept in memory at once, some 170 MB.
+	// DefaultMostRows are kept in memory at once.
 	DefaultMostRows = 1_000_000
+	// BytesPerRow is about what one takes, with its id and its key's place in the order.
+	BytesPerRow = 220
 	// DefaultExamples of each kind are listed.
 	DefaultExamples = 10
 	// DefaultMargin is how much earlier than the window reading begins.

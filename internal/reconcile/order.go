@@ -19,7 +19,7 @@ type disorder struct{ event, after int32 }
 
 // first takes the first record of an event.
 func (o *order) first(c *comparison, i, partition int32) {
-	e := &c.set.list[i]
+	e := c.set.row(i)
 	if e.recordKey == 0 {
 		return // a null key has no order
 	}
@@ -40,19 +40,19 @@ func (o *order) first(c *comparison, i, partition int32) {
 
 // before gives an event that came earlier in the topic and is later in the table.
 func (n *newest) before(c *comparison, e *entry) int32 {
-	if n.version != none && e.version != unknown && e.version < c.set.list[n.version].version {
+	if n.version != none && e.version != unknown && e.version < c.set.row(n.version).version {
 		return n.version
 	}
 	if !c.ordered[e.table] {
 		return none
 	}
 	if n.command != none {
-		if last := &c.set.list[n.command]; last.xid == e.xid && e.command < last.command && !c.versionsSay(e, last) {
+		if last := c.set.row(n.command); last.xid == e.xid && e.command < last.command && !c.versionsSay(e, last) {
 			return n.command
 		}
 	}
 	if n.commit != none && e.commit != unknown {
-		if last := &c.set.list[n.commit]; e.commit+sameMoment.Microseconds() < last.commit && !c.versionsSay(e, last) {
+		if last := c.set.row(n.commit); e.commit+sameMoment.Microseconds() < last.commit && !c.versionsSay(e, last) {
 			return n.commit
 		}
 	}
@@ -65,13 +65,13 @@ func (c *comparison) versionsSay(a, b *entry) bool {
 }
 
 func (n *newest) take(c *comparison, e *entry, i int32) {
-	if e.version != unknown && (n.version == none || e.version > c.set.list[n.version].version) {
+	if e.version != unknown && (n.version == none || e.version > c.set.row(n.version).version) {
 		n.version = i
 	}
-	if e.commit != unknown && (n.commit == none || e.commit > c.set.list[n.commit].commit) {
+	if e.commit != unknown && (n.commit == none || e.commit > c.set.row(n.commit).commit) {
 		n.commit = i
 	}
-	if n.command == none || c.set.list[n.command].xid != e.xid || e.command > c.set.list[n.command].command {
+	if n.command == none || c.set.row(n.command).xid != e.xid || e.command > c.set.row(n.command).command {
 		n.command = i
 	}
 }
@@ -81,7 +81,7 @@ func (c *comparison) outOfOrder(d disorder) {
 	if len(c.report.Findings.OutOfOrder) >= c.o.Examples {
 		return
 	}
-	e, after := &c.set.list[d.event], &c.set.list[d.after]
+	e, after := c.set.row(d.event), c.set.row(d.after)
 	f := c.finding(e)
 	f.After = string(c.set.id(after))
 	c.report.Findings.OutOfOrder = append(c.report.Findings.OutOfOrder, f)

@@ -83,7 +83,7 @@ func (r *reading) count(rec *topic.Record, id []byte) {
 
 // occurrence is a record of a row.
 func (r *reading) occurrence(i int32, rec *topic.Record, keyHash uint64) {
-	e := &r.c.set.list[i]
+	e := r.c.set.row(i)
 	var differs field
 	if keyHash != e.recordKey {
 		differs |= fieldKey

@@ -29,6 +29,8 @@ type Report struct {
 	NotDue int64 `json:"not_due"`
 	// OldestNotDue is the time of the oldest of them.
 	OldestNotDue *time.Time `json:"oldest_not_due"`
+	// BeforeSlot are from before the slot, and no backfill has published them.
+	BeforeSlot int64 `json:"before_slot"`
 	// Parked wait in postrider.parked, Discarded were given up there.
 	Parked    int64 `json:"parked"`
 	Discarded int64 `json:"discarded"`

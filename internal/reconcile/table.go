@@ -103,7 +103,7 @@ func (c *comparison) takeRows(ctx context.Context) (total int64, err error) {
 		}
 		e := c.set.entryOf(row)
 		idHash := c.set.idHash(&e)
-		if c.set.part(row.Message.Key, idHash)%uint64(c.passes) == uint64(c.pass) && (c.passes > 1 || len(c.set.list) < c.o.MostRows) {
+		if c.set.part(row.Message.Key, idHash)%uint64(c.passes) == uint64(c.pass) && (c.passes > 1 || int(c.set.count) < c.o.MostRows) {
 			c.set.add(e, row.Message.EventID)
 		}
 		return nil
@@ -177,7 +177,7 @@ func (c *comparison) parkedRow(id []byte, topic, table string) *entry {
 	if topic != "" {
 		if number, known := c.set.topics.byID[topic]; known {
 			if i := c.set.find(number, idHash); i != none {
-				return &c.set.list[i]
+				return c.set.row(i)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (c *comparison) parkedRow(id []byte, topic, table string) *entry {
 		if at == none {
 			continue
 		}
-		if e := &c.set.list[at]; c.set.tables.list[e.table] == table || table == "." && len(c.cfg.Router.Sources) == 1 {
+		if e := c.set.row(at); c.set.tables.list[e.table] == table || table == "." && len(c.cfg.Router.Sources) == 1 {
 			return e
 		}
 	}

@@ -142,11 +142,11 @@ func (c *comparison) lookEarlier(ctx context.Context) error {
 		return nil
 	}
 	missing := map[uint32]bool{}
-	for i := range c.set.list {
-		if e := &c.set.list[i]; !e.found() && c.due(e.xid) && e.flags&(isParked|isDiscarded|isRefused) == 0 {
+	c.set.each(func(e *entry) {
+		if !e.found() && c.due(e.xid) && !c.beforeSlot(e.xid) && e.flags&(isParked|isDiscarded|isRefused) == 0 {
 			missing[e.topic] = true
 		}
-	}
+	})
 	for number := range missing {
 		b := c.bounds[number]
 		if b == nil || !b.read.Exists {

@@ -28,6 +28,8 @@ const (
 	IsParked Where = "parked"
 	// IsDiscarded: somebody gave it up there.
 	IsDiscarded Where = "discarded"
+	// BeforeSlot: its row is from before the slot, and no backfill has published it.
+	BeforeSlot Where = "before_slot"
 	// OnlyInTopic: its row is purged or deleted, or was never here.
 	OnlyInTopic Where = "only_in_topic"
 	// Different: its topic has it, and not as it should be.
@@ -101,6 +103,8 @@ type trace struct {
 	id        []byte
 	found     *outbox.Found
 	trail     *Trail
+	// older says that the row is from before the slot, and that nothing has published those.
+	older bool
 }
 
 // Trace looks for an event by its id. more are topics to search besides the event's own.
@@ -157,6 +161,7 @@ func (t *trace) readCheckpoint(ctx context.Context) error {
 	if v.covered != nil && t.found != nil {
 		covered := v.due(t.found.XID)
 		t.trail.Covered = &covered
+		t.older = v.beforeSlot(t.found.XID)
 	}
 	return nil
 }
@@ -380,6 +385,8 @@ func (t *trace) conclude() {
 		say(IsDiscarded, "discarded as parked event %d", given.ID)
 	case t.found == nil:
 		say(Nowhere, "not found anywhere: no table has it, it is not parked, and no topic that was searched has it")
+	case t.older:
+		say(BeforeSlot, "in the table, from before the slot: no stream has brought it, and no backfill has published it")
 	case tr.Covered == nil:
 		say(Waiting, "in the table, in no topic, and nothing says whether it was to be published: %s", tr.NotProved)
 	case !*tr.Covered:

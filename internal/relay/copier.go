@@ -117,6 +117,9 @@ func (c *copier) copyAll() error {
 }
 
 func (c *copier) next() (events []*parking.Event, err error) {
+	if c.link.attend.paused.Load() {
+		return nil, nil // looked for again when that is over
+	}
 	err = c.link.parking.do(c.sending, func(store *parking.Store) (err error) {
 		events, err = store.Copies(c.sending, c.topic, copyBatch, copyBatchBytes)
 		return err

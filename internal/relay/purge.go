@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/internal/operr"
@@ -40,11 +41,7 @@ type purger struct {
 // newPurger gives nil where nothing is to be purged.
 func newPurger(l *link) *purger {
 	p := &purger{link: l, gen: l.gen}
-	scheduled := false
-	for _, r := range l.gen.cfg.Purge.Rules {
-		scheduled = scheduled || r.Every > 0
-	}
-	if !scheduled {
+	if !slices.ContainsFunc(l.gen.cfg.Purge.Rules, func(r PurgeRule) bool { return r.Every > 0 }) {
 		return nil
 	}
 	p.due = l.gen.relay.purges
@@ -58,15 +55,14 @@ func (p *purger) run(run context.Context) func(context.Context) error {
 		for {
 			timer := time.NewTimer(time.Until(p.next()))
 			select {
+			case <-timer.C:
+				p.round(ctx, run)
+				continue
 			case <-ctx.Done():
 			case <-run.Done():
-			case <-timer.C:
 			}
 			timer.Stop()
-			if over := ctx.Err() != nil || run.Err() != nil; over {
-				return nil
-			}
-			p.round(ctx, run)
+			return nil
 		}
 	}
 }
