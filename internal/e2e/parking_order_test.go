@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/postrider/postrider/internal/control"
 	"github.com/postrider/postrider/internal/devstack"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/testkit"
@@ -320,4 +321,38 @@ func TestRetryAfterARestartWaitsForTheStream(t *testing.T) {
 	}
 	f.tellParked(w)
 	w.RequireKept(t)
+}
+
+// case C20: a link ends while a pause holds the stream at an event that is parked already.
+// The next one brings it again, and it is parked still: neither published nor counted twice.
+func TestRetryAfterALinkEndedAtAParkedEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	f.onRefusal(router.OnRefusalParkAggregate)
+	relay := spawn(t, "run", "--config", f.yaml(""))
+	relay.awaitLine("holding the slot")
+	unpin := f.pinPosition()
+	f.poison("order", "k")
+	f.awaitParked("null_payload:parked")
+	relay.kill()
+	unpin()
+	f.ask(control.Pause, "ana")
+	f.cfg.Router.Sources[0].Mapping.NullPayload = router.NullPayloadTombstone
+	run := f.start()
+	run.awaitAtTheTap()
+	f.db.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+f.db.Slot+"'")
+	testkit.EventuallyTrue(t, patience, "the link does not end", func() bool { return run.metric("postrider_reconnects_total") > 0 })
+	run.awaitAtTheTap()
+	f.resume()
+	f.awaitConfirmed(f.walEnd())
+	f.awaitParked("null_payload:parked")
+	f.retryAll()
+	f.awaitParked("null_payload:published")
+	testkit.EventuallyTrue(t, patience, "the key is held still", func() bool { return run.metric("postrider_held_keys") == 0 })
+	f.insert("order", "k", "2")
+	f.awaitConfirmed(f.walEnd())
+	run.mustStop()
+	if k := ofKey(f.broker.ReadAll(t, f.topic("order")), "k"); k != " 2" {
+		t.Errorf("k has %q", k)
+	}
 }

@@ -85,9 +85,6 @@ func (h *handler) Insert(row *event.Row) error {
 	if err := h.unplaced[row.Relation.OID]; err != nil {
 		return err
 	}
-	if h.gen.park.seen(row.Position) {
-		return h.settled()
-	}
 	routed, refusal := h.gen.router.Route(row, &h.msg)
 	if refusal == nil && !routed {
 		h.gen.ledger.Pass()
@@ -96,6 +93,10 @@ func (h *handler) Insert(row *event.Row) error {
 	}
 	if err := h.enter(); err != nil {
 		return err
+	}
+	if h.gen.park.seen(row.Position, h.msg.EventID) {
+		h.settled()
+		return nil
 	}
 	if refusal != nil {
 		return h.refused(row, refusal)
@@ -135,13 +136,9 @@ func (h *handler) enter() error {
 }
 
 // settled counts an event that was parked by an earlier run, whatever became of it since.
-func (h *handler) settled() error {
-	if err := h.enter(); err != nil {
-		return err
-	}
+func (h *handler) settled() {
 	h.gen.ledger.Add()
 	h.gen.ledger.Resolve(h.gate.Txn(), 1)
-	return nil
 }
 
 // refused parks the row, or halts at it.

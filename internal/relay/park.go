@@ -17,11 +17,11 @@ import (
 type parkState struct {
 	held  *parking.Held
 	queue *parkQueue
-	// known are the positions with a row that the stream has still to pass; it belongs
-	// to the stream's goroutine.
-	known []event.Position
-	// lastKnown is the last of them: until the stream has passed it, an event that comes
-	// again may stand before one of its unit that is parked.
+	// known are the events with a row that the stream has still to pass; it belongs to
+	// the stream's goroutine.
+	known []parking.Known
+	// lastKnown is the last one's position: until the stream has passed it, an event that
+	// comes again may stand before one of its unit that is parked.
 	lastKnown event.Position
 	retries   *retries
 	// copies has a hint for each dead-letter topic: there is something to copy.
@@ -46,20 +46,19 @@ func newParkState(limits parking.Limits, deadLetters []string) *parkState {
 	return p
 }
 
-// seen says that an event has a row from before. Positions are asked in rising order.
-func (p *parkState) seen(at event.Position) bool {
-	for len(p.known) > 0 {
-		first := p.known[0]
-		if first.Commit > at.Commit || first.Commit == at.Commit && first.Index > at.Index {
-			return false
-		}
+// seen says that an event has a row from before. Positions are asked in rising order;
+// the last one may be asked again, by the next link. Where the row has another event's
+// id, the position has come to mean something else, and the event is a new one.
+func (p *parkState) seen(at event.Position, id []byte) bool {
+	for len(p.known) > 0 && p.known[0].Before(at) {
 		p.known = p.known[1:]
-		if first.Commit == at.Commit && first.Index == at.Index {
-			return true
-		}
 	}
-	p.known = nil
-	return false
+	if len(p.known) == 0 {
+		p.known = nil
+		return false
+	}
+	first := &p.known[0]
+	return !at.Before(first.Position) && first.MayBe(id)
 }
 
 // count takes a refused event into the accounts, before anything behind it can pass.
@@ -265,9 +264,9 @@ func (h *handler) giveWay(u parking.Unit) error {
 func (h *handler) parkEvent(e *parking.Event) error {
 	h.gen.ledger.Add()
 	item := parkItem{event: e, txn: h.gate.Txn()}
-	if at, last := e.Message.Position, h.gen.park.lastKnown; e.Unit != nil && (at.Commit < last.Commit || at.Commit == last.Commit && at.Index < last.Index) {
+	if e.Unit != nil && e.Message.Position.Before(h.gen.park.lastKnown) {
 		item.late = true
-		h.gen.park.retries.cameLate(*e.Unit, e.Message.Topic, e.Message.Key)
+		h.gen.park.retries.awaitDurable(*e.Unit)
 	}
 	if err := h.gen.park.queue.put(h.ctx, item); err != nil {
 		if item.late {
@@ -304,11 +303,14 @@ func (l *link) loadParked(ctx context.Context, from event.LSN) error {
 	if forgotten > 0 {
 		l.gen.log.Warn().Int64("copies", forgotten).Msg("copies of parked events are given up: their dead_letter_topic is configured no more")
 	}
+	if loaded.Adopted > 0 {
+		l.gen.log.Warn().Int64("events", loaded.Adopted).Msg("events were parked before the database was moved here; they go before all others of their keys")
+	}
 	p := l.gen.park
 	p.held.Load(loaded.Units, loaded.Singles)
 	p.known = loaded.Known
 	if n := len(loaded.Known); n > 0 {
-		p.lastKnown = loaded.Known[n-1]
+		p.lastKnown = loaded.Known[n-1].Position
 	}
 	for _, u := range loaded.Unblocked {
 		p.retries.follow(u)

@@ -62,14 +62,15 @@ func (t *retrier) run(ctx context.Context) error {
 	poll := time.NewTicker(t.gen.cfg.Timers.Watch) // notifications may be lost
 	defer poll.Stop()
 	pause := backoff{lo: t.gen.cfg.Timers.BackoffMin, hi: t.gen.cfg.Timers.BackoffMax}
+	var ahead <-chan time.Time // running while a unit waits for the stream, whatever else wakes this
 	for failures := 0; ; {
 		look := false
-		var ahead <-chan time.Time
-		if t.r.waitsForStream() {
+		if ahead == nil && t.r.waitsForStream() {
 			ahead = time.After(aheadLook)
 		}
 		select {
 		case <-ahead:
+			ahead = nil
 			t.r.streamWentOn()
 		case <-t.sending.Done():
 			return nil
@@ -244,6 +245,9 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 	if room <= 0 {
 		return false, nil
 	}
+	// Before it is asked what is due: what the stream parked until here keeps its unit from
+	// being due until it is durable.
+	passed := event.LSN(t.gen.passed.Load())
 	units := t.r.due(min(retryUnits, room))
 	singles := t.singles[:min(len(t.singles), room)]
 	if len(units)+len(singles) == 0 {
@@ -252,7 +256,7 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 	var claimed parking.Claimed
 	err = t.link.parking.do(ctx, func(store *parking.Store) (err error) {
 		if len(units) > 0 {
-			claimed, err = store.ClaimUnits(ctx, units, min(retryPerUnit, 1+room/len(units)), event.LSN(t.gen.passed.Load()))
+			claimed, err = store.ClaimUnits(ctx, units, min(retryPerUnit, 1+room/len(units)), passed)
 			return err
 		}
 		claimed, err = store.ClaimSingles(ctx, singles)

@@ -24,8 +24,8 @@ type retries struct {
 	flights  map[int64]*retryFlight
 	acked    []int64
 	returned []parking.Return
-	// late counts events by unit that lanes gave back and that are not durable yet: the
-	// store does not show what may go.
+	// late counts events by unit before others that are durable, and that are not so yet:
+	// the store does not show what may go.
 	late map[parking.Unit]int
 	// ahead are units with events that the stream has to pass first.
 	ahead map[parking.Unit]bool
@@ -141,6 +141,14 @@ func (r *retries) cameLate(u parking.Unit, topic string, key []byte) (overtakes 
 	}
 	f.overtaken = &retryPlace{topic, key}
 	return true
+}
+
+// awaitDurable says that the stream parks an event of the unit behind which others of it
+// are durable. Nothing that is claimed stands behind it: the stream has not passed it.
+func (r *retries) awaitDurable(u parking.Unit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late[u]++
 }
 
 // noLonger says that such an event is durable, or was not taken.

@@ -117,3 +117,24 @@ func TestUnitsWaitForTheStream(t *testing.T) {
 		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
 	}
 }
+
+// Nothing of a unit goes while the stream parks an event before others that are durable,
+// and what is on its way, which stands before it, is not called back.
+func TestUnitsWaitForWhatTheStreamParks(t *testing.T) {
+	t.Parallel()
+	r := newRetries()
+	u := parking.UnitOf("t", []byte("k"))
+	r.follow(u)
+	r.due(9)
+	r.awaitDurable(u)
+	if r.claimed([]parking.Unit{u}, true) != nil || r.following[u].overtaken != nil {
+		t.Error("the claim is called back")
+	}
+	if due := r.due(9); len(due) != 0 {
+		t.Errorf("due %v", due)
+	}
+	r.noLonger(u)
+	if due := r.due(9); len(due) != 1 {
+		t.Errorf("due %v", due)
+	}
+}
