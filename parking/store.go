@@ -202,7 +202,7 @@ func (s *Store) tx(ctx context.Context, op string, fn func(context.Context, pgx.
 }
 
 // storeError puts an error into an operator's words.
-func storeError(op, publisher string, err error) error {
+func storeError(op, publisher string, err error) *operr.Error {
 	e := &operr.Error{Class: operr.Postgres, Transient: true, Op: op, Subject: fmt.Sprintf("of publisher %q", publisher), Err: err}
 	var pg *pgconn.PgError
 	switch {
