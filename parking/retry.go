@@ -101,7 +101,7 @@ const claimTries = 5
 const claimSQL = `
 	SELECT id, u.unit, blocked, ahead FROM unnest($2::bytea[]) AS u (unit) CROSS JOIN LATERAL (
 	  SELECT id, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked,
-	    commit_lsn >= $4::text::pg_lsn AS ahead
+	    CASE WHEN commit_lsn >= $4::text::pg_lsn THEN commit_lsn::text END AS ahead
 	  FROM (
 	    SELECT id, state, reason, commit_lsn, event_index FROM postrider.parked p
 	    WHERE publisher = $1 AND p.unit = u.unit AND state IN ('parked', 'retry', 'publishing')
@@ -113,8 +113,9 @@ type Claimed struct {
 	Events []*Event
 	// Blocked are units that cannot go on: somebody has to look at an event of theirs.
 	Blocked map[Unit]bool
-	// Ahead are units with events that the stream has to pass first.
-	Ahead map[Unit]bool
+	// Ahead are units with events that the stream has to pass first, and the first one's
+	// position.
+	Ahead map[Unit]event.LSN
 }
 
 // ClaimUnits takes up to most events of each unit, in order, for publishing. passed is
@@ -130,7 +131,7 @@ func (s *Store) ClaimUnits(ctx context.Context, units []Unit, most int, passed e
 
 // ClaimSingles takes events that hold nothing.
 func (s *Store) ClaimSingles(ctx context.Context, ids []int64) (Claimed, error) {
-	return s.claim(ctx, `SELECT id, NULL::bytea, false, false FROM postrider.parked WHERE publisher = $1 AND id = ANY($2) AND state = 'retry' AND unit IS NULL`, s.cfg.Publisher, ids)
+	return s.claim(ctx, `SELECT id, NULL::bytea, false, NULL FROM postrider.parked WHERE publisher = $1 AND id = ANY($2) AND state = 'retry' AND unit IS NULL`, s.cfg.Publisher, ids)
 }
 
 func (s *Store) claim(ctx context.Context, find string, args ...any) (Claimed, error) {
@@ -190,23 +191,33 @@ func (s *Store) giveUpBlocked(ctx context.Context, tx pgx.Tx, units map[Unit]boo
 	return s.audit(ctx, tx, "parked.return", map[string]any{"behind": tag.RowsAffected()})
 }
 
+// waits notes an event that the stream has not passed. They come in any order.
+func (c *Claimed) waits(u Unit, commit string) error {
+	at, err := event.ParseLSN(commit)
+	if first, ok := c.Ahead[u]; err == nil && (!ok || at < first) {
+		c.Ahead[u] = at
+	}
+	return err
+}
+
 // find gives the rows to claim and notes the units that have others.
 func (c *Claimed) find(ctx context.Context, tx pgx.Tx, find string, args ...any) ([]int64, error) {
-	c.Blocked, c.Ahead = map[Unit]bool{}, map[Unit]bool{}
+	c.Blocked, c.Ahead = map[Unit]bool{}, map[Unit]event.LSN{}
 	rows, err := tx.Query(ctx, find, args...)
 	if err != nil {
 		return nil, err
 	}
 	var (
-		ids            []int64
-		id             int64
-		unit           []byte
-		blocked, ahead bool
+		ids     []int64
+		id      int64
+		unit    []byte
+		blocked bool
+		ahead   *string
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &unit, &blocked, &ahead}, func() error {
 		switch {
-		case ahead:
-			c.Ahead[Unit(unit)] = true
+		case ahead != nil:
+			return c.waits(Unit(unit), *ahead)
 		case blocked:
 			c.Blocked[Unit(unit)] = true
 		default:

@@ -22,9 +22,16 @@ func TestSeenIsTheRowsOwnEvent(t *testing.T) {
 		id   string
 		want bool
 	}{
-		{at(8, 0), "a", false}, {at(8, 1), "a", true}, {at(8, 1), "a", true}, {at(8, 1), "", true},
-		{at(8, 2), "any", true}, {at(8, 3), "c", false}, {at(16, 0), "d", false}, {at(16, 0), "c", true},
-		{event.Position{Commit: 24, End: 32}, "\uFFFD", true}, {at(32, 0), "e", false},
+		{at(8, 0), "a", false},
+		{at(8, 1), "a", true},
+		{at(8, 1), "a", true},
+		{at(8, 1), "", true},
+		{at(8, 2), "any", true},
+		{at(8, 3), "c", false},
+		{at(16, 0), "d", false},
+		{at(16, 0), "c", true},
+		{event.Position{Commit: 24, End: 32}, "\uFFFD", true},
+		{at(32, 0), "e", false},
 	} {
 		if got := p.seen(c.at, []byte(c.id)); got != c.want {
 			t.Errorf("%d: %s %q is seen: %t", i, c.at, c.id, got)

@@ -71,7 +71,7 @@ func (t *retrier) run(ctx context.Context) error {
 		select {
 		case <-ahead:
 			ahead = nil
-			t.r.streamWentOn()
+			t.r.streamWentOn(event.LSN(t.gen.passed.Load()))
 		case <-t.sending.Done():
 			return nil
 		case <-poll.C:

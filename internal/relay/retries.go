@@ -27,8 +27,9 @@ type retries struct {
 	// late counts events by unit before others that are durable, and that are not so yet:
 	// the store does not show what may go.
 	late map[parking.Unit]int
-	// ahead are units with events that the stream has to pass first.
-	ahead map[parking.Unit]bool
+	// ahead are units with events that the stream has to pass first, and the first one's
+	// position.
+	ahead map[parking.Unit]event.LSN
 }
 
 // retryUnit is a unit that is being worked off.
@@ -67,7 +68,7 @@ type retryFlight struct {
 }
 
 func newRetries() *retries {
-	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}, ahead: map[parking.Unit]bool{}}
+	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}, ahead: map[parking.Unit]event.LSN{}}
 }
 
 // land wakes those who give way.
@@ -232,7 +233,7 @@ func (r *retries) due(n int) []parking.Unit {
 		if len(units) == n {
 			break
 		}
-		if f.due && f.flying == 0 && r.late[u] == 0 && !r.ahead[u] {
+		if _, ahead := r.ahead[u]; f.due && f.flying == 0 && r.late[u] == 0 && !ahead {
 			f.due, f.claiming = false, true
 			units = append(units, u)
 		}
@@ -279,8 +280,9 @@ func (r *retries) launch(events []*parking.Event) {
 	}
 }
 
-// waitForStream notes units that the stream has to get on for, until streamWentOn.
-func (r *retries) waitForStream(units map[parking.Unit]bool) {
+// waitForStream notes units that the stream has to get on for, and how far, until
+// streamWentOn.
+func (r *retries) waitForStream(units map[parking.Unit]event.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.Copy(r.ahead, units)
@@ -293,16 +295,19 @@ func (r *retries) waitsForStream() bool {
 	return len(r.ahead) > 0
 }
 
-// streamWentOn lets them be looked at again.
-func (r *retries) streamWentOn() {
+// streamWentOn lets those be looked at again of which the stream has passed the first one.
+func (r *retries) streamWentOn(passed event.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for u := range r.ahead {
+	for u, at := range r.ahead {
+		if at >= passed {
+			continue
+		}
+		delete(r.ahead, u)
 		if f := r.following[u]; f != nil {
 			f.due = true
 		}
 	}
-	clear(r.ahead)
 }
 
 // blocked stops following units at which somebody has to look.

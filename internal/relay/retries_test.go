@@ -106,13 +106,17 @@ func TestUnitsWaitForTheStream(t *testing.T) {
 		t.Fatal("not claimed")
 	}
 	r.claimed([]parking.Unit{u}, false)
-	r.waitForStream(map[parking.Unit]bool{u: true})
+	r.waitForStream(map[parking.Unit]event.LSN{u: 8})
 	r.follow(u)
 	r.follow(other)
 	if due := r.due(9); len(due) != 1 || due[0] != other || !r.waitsForStream() {
 		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
 	}
-	r.streamWentOn()
+	r.streamWentOn(8)
+	if due := r.due(9); len(due) != 0 || !r.waitsForStream() {
+		t.Fatalf("before it: due %v, waits %v", due, r.waitsForStream())
+	}
+	r.streamWentOn(9)
 	if due := r.due(9); len(due) != 1 || due[0] != u || r.waitsForStream() {
 		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
 	}
