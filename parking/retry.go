@@ -97,15 +97,18 @@ const claimTries = 5
 
 // claimSQL finds, for each unit, its first outstanding rows, and marks those at and
 // behind one that nobody asked for, and those that the stream has not passed. held ones
-// follow by themselves.
+// follow by themselves. $5 bounds the bytes of a unit, but for its first row.
 const claimSQL = `
 	SELECT id, u.unit, blocked, ahead FROM unnest($2::bytea[]) AS u (unit) CROSS JOIN LATERAL (
-	  SELECT id, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked,
+	  SELECT id, sum(bytes) OVER (ORDER BY commit_lsn, event_index) - bytes AS before, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked,
 	    CASE WHEN commit_lsn >= $4::text::pg_lsn THEN commit_lsn::text END AS ahead
 	  FROM (
-	    SELECT id, state, reason, commit_lsn, event_index FROM postrider.parked p
-	    WHERE publisher = $1 AND p.unit = u.unit AND state IN ('parked', 'retry', 'publishing')
-	    ORDER BY commit_lsn, event_index LIMIT $3) first) run`
+	    SELECT id, state, reason, commit_lsn, event_index, coalesce(octet_length(value), 0) + coalesce(pg_column_size(row_values), 0) AS bytes
+	    FROM postrider.parked p WHERE publisher = $1 AND p.unit = u.unit AND state IN ('parked', 'retry', 'publishing')
+	    ORDER BY commit_lsn, event_index LIMIT $3) first) run WHERE before <= $5::bigint`
+
+// claimBytes bounds what one claim reads, but for the first event of each unit.
+const claimBytes = 32 << 20
 
 // Claimed is what a claim gave.
 type Claimed struct {
@@ -126,7 +129,7 @@ func (s *Store) ClaimUnits(ctx context.Context, units []Unit, most int, passed e
 	for i := range units {
 		digests[i] = units[i][:]
 	}
-	return s.claim(ctx, claimSQL, s.cfg.Publisher, digests, most, passed.String())
+	return s.claim(ctx, claimSQL, s.cfg.Publisher, digests, most, passed.String(), claimBytes/max(len(units), 1))
 }
 
 // ClaimSingles takes events that hold nothing.

@@ -356,6 +356,29 @@ func TestClaimStopsWhereTheStreamIs(t *testing.T) {
 	}
 }
 
+// A claim of large events reads no more than it may hold, and at least one of each unit.
+func TestClaimIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	large := func(key string, n, bytes int) *parking.Event {
+		e := parkedEvent(key, n, event.ReasonHeld)
+		e.Message.Value = make([]byte, bytes)
+		return e
+	}
+	s.park(t, large("k", 1, 9<<20), large("k", 2, 9<<20), large("k", 3, 1), large("j", 4, 17<<20), large("j", 5, 1))
+	got, err := s.store().ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k")), parking.UnitOf("t", []byte("j"))}, 9, everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range got.Events {
+		names = append(names, string(e.Message.EventID))
+	}
+	if strings.Join(names, " ") != "k-1 k-2 j-4" {
+		t.Errorf("claimed %v", names)
+	}
+}
+
 // The figures behind the gauges.
 func TestCensus(t *testing.T) {
 	t.Parallel()

@@ -236,14 +236,16 @@ func (h *handler) parkHeld() (held bool, halt *event.Refusal, err error) {
 const giveWayMost = 2 * time.Second
 
 // giveWay lets a unit be released whose arrivals never pause: when all that is parked of
-// it is on its way, lap after lap, the next arrival waits for it instead of joining.
+// it is on its way, lap after lap, the next arrival waits for it instead of joining. Where
+// they come faster than they are parked, retried and noted, that moment does not come: so
+// once the unit grows while it is worked off, each arrival waits for a lap.
 func (h *handler) giveWay(u parking.Unit) error {
 	p := h.gen.park
 	outstanding := p.held.Of(u)
 	if outstanding == 0 {
 		return nil
 	}
-	landed := p.retries.lastClaim(u, outstanding)
+	landed := p.retries.giveWay(u, outstanding)
 	if landed == nil {
 		return nil
 	}
@@ -253,6 +255,7 @@ func (h *handler) giveWay(u parking.Unit) error {
 	select {
 	case <-landed:
 	case <-patience.C:
+		p.retries.impatient(u)
 	case <-h.ctx.Done():
 		return context.Cause(h.ctx)
 	}

@@ -17,7 +17,7 @@ const (
 	retryFlights = 2000
 	// retryUnits are claimed from together, up to retryPerUnit events of each.
 	retryUnits   = 200
-	retryPerUnit = 100
+	retryPerUnit = 500
 	// aheadLook is how often it is looked whether the stream has passed an event.
 	aheadLook = 100 * time.Millisecond
 )
@@ -189,14 +189,14 @@ func (t *retrier) unitLanded(f *retryFlight, outcome flightOutcome) {
 	u.flying--
 	u.refused = u.refused || outcome == outcomeBack
 	u.back = u.back || outcome != outcomePublished
-	over := u.flying == 0
+	over, outstanding := u.flying == 0, t.gen.park.held.Of(u.unit)
 	refused, readmit := u.refused, u.back || u.overtaken != nil
 	if over {
 		u.guilty, u.refused, u.back, u.overtaken, u.due = false, false, false, nil, true
-		u.laps++
+		u.lap(outstanding)
 		u.land()
 	}
-	if over && (refused || t.gen.park.held.Of(u.unit) == 0) {
+	if over && (refused || outstanding == 0) {
 		delete(t.r.following, u.unit)
 	}
 	t.r.mu.Unlock()

@@ -47,6 +47,10 @@ type retryUnit struct {
 	guilty, refused, back bool
 	// laps counts how often all that was on its way came down and more had joined.
 	laps int
+	// yield: arrivals give way to it, since they join faster than it is worked off: after
+	// giveWayAfter more laps there were no fewer outstanding than before, which is in before.
+	yield  bool
+	before int
 	// landed is closed when all that is on its way has come down; nil where nobody waits.
 	landed chan struct{}
 }
@@ -82,19 +86,40 @@ func (u *retryUnit) land() {
 // giveWayAfter laps an arrival waits for its unit's last claim instead of joining.
 const giveWayAfter = 3
 
-// lastClaim gives what to wait for where the unit's outstanding events are all on their
-// way, and arrivals have joined them lap after lap; else nil.
-func (r *retries) lastClaim(u parking.Unit, outstanding int) <-chan struct{} {
+// lap counts one, after which so many are outstanding.
+func (u *retryUnit) lap(outstanding int) {
+	if u.laps++; u.laps%giveWayAfter == 0 {
+		u.yield = u.yield || u.before > 0 && outstanding >= u.before
+		u.before = outstanding
+	}
+}
+
+// giveWay gives what an arrival waits for where others have joined the unit lap after lap,
+// and its outstanding events are all on their way; or whatever is to come down next, where
+// it has to yield. Else nil, and where the unit waits for the stream.
+func (r *retries) giveWay(u parking.Unit, outstanding int) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.following[u]
-	if f == nil || f.laps < giveWayAfter || f.flying == 0 || f.flying < outstanding {
+	if _, ahead := r.ahead[u]; ahead || f == nil || f.laps < giveWayAfter {
+		return nil
+	}
+	if last := f.flying > 0 && f.flying >= outstanding; !last && !f.yield || f.flying == 0 && !f.claiming && !f.due {
 		return nil
 	}
 	if f.landed == nil {
 		f.landed = make(chan struct{})
 	}
 	return f.landed
+}
+
+// impatient says that an arrival has waited too long: others do not, for some laps.
+func (r *retries) impatient(u parking.Unit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.following[u]; f != nil {
+		f.yield, f.laps, f.before = false, 0, 0
+	}
 }
 
 // ask says that a command may have asked for something.
@@ -286,6 +311,11 @@ func (r *retries) waitForStream(units map[parking.Unit]event.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.Copy(r.ahead, units)
+	for u := range units {
+		if f := r.following[u]; f != nil {
+			f.land() // whoever waits is the stream
+		}
+	}
 }
 
 // waitsForStream says that there are such units.
@@ -316,6 +346,7 @@ func (r *retries) blocked(units map[parking.Unit]bool) {
 	defer r.mu.Unlock()
 	for u := range units {
 		if f := r.following[u]; f != nil && f.flying == 0 {
+			f.land()
 			delete(r.following, u)
 		}
 	}
