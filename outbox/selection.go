@@ -20,6 +20,8 @@ type Selection struct {
 	// Since (inclusive) and Until (exclusive) go by what Reader.TimeBy names. For people
 	// only: a row that committed late lies in the past.
 	Since, Until time.Time
+	// Undated takes rows of which nobody knows when they were to be within Since and Until.
+	Undated bool
 	// Aggregate is a key; AggregateType and EventType are as mapped.
 	Aggregate, AggregateType, EventType string
 	// VisibleIn is a pg_snapshot: rows whose transaction had committed when it was taken.
@@ -57,7 +59,7 @@ func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel S
 	if err := r.whereTime(q, t, sel, add); err != nil {
 		return "", err
 	}
-	if err := whereSnapshot(q, sel, xidSQL(next), t.text(t.src.Mapping.EventID), add); err != nil {
+	if err := whereSnapshot(q, t, sel, xidSQL(next), add); err != nil {
 		return "", err
 	}
 	whereSets(q, t, sel, add)
@@ -82,10 +84,10 @@ func whereColumns(q *query, t *table, sel Selection, add func(string, ...any)) {
 func whereSets(q *query, t *table, sel Selection, add func(string, ...any)) {
 	id := t.text(t.src.Mapping.EventID)
 	if sel.Only != "" {
-		add("EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Only), id)
+		add("%s", t.inSet(sel.Only, id))
 	}
 	if sel.Except != "" {
-		add("NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Except), id)
+		add("NOT %s", t.inSet(sel.Except, id))
 	}
 	if len(sel.ExceptTasks) > 0 {
 		add(`NOT EXISTS (SELECT FROM postrider.task_item i JOIN postrider.task k ON k.id = i.task
@@ -104,23 +106,29 @@ func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, .
 			Hint: "map a timestamp for each source, or set track_commit_timestamp = on for events to come; or select by event id, key or type",
 		}
 	}
+	at, within := r.timeSQL(t), []string{}
 	if !sel.Since.IsZero() {
-		add("%s >= %s", r.timeSQL(t), q.param(sel.Since))
+		within = append(within, at+" >= "+q.param(sel.Since))
 	}
 	if !sel.Until.IsZero() {
-		add("%s < %s", r.timeSQL(t), q.param(sel.Until))
+		within = append(within, at+" < "+q.param(sel.Until))
 	}
+	condition := and(within)
+	if sel.Undated {
+		condition += " OR " + at + " IS NULL"
+	}
+	add("%s", condition)
 	return nil
 }
 
-func whereSnapshot(q *query, sel Selection, xid, id string, add func(string, ...any)) error {
+func whereSnapshot(q *query, t *table, sel Selection, xid string, add func(string, ...any)) error {
 	if sel.VisibleIn != "" {
 		visible, err := visibleSQL(q, sel.VisibleIn, xid)
 		if err != nil {
 			return err
 		}
 		if sel.Unstreamed != "" {
-			visible += fmt.Sprintf(" OR NOT EXISTS (SELECT FROM %s i WHERE i.event_id = %s)", setTable(sel.Unstreamed), id)
+			visible += " OR NOT " + t.inSet(sel.Unstreamed, t.text(t.src.Mapping.EventID))
 		}
 		add("%s", visible)
 	}

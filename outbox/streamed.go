@@ -26,13 +26,13 @@ func (r *Reader) KeepStreamed(ctx context.Context, name string, cfg replication.
 		return 0, err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	ids := make(chan string, 1024)
+	ids := make(chan rowID, 1024)
 	g.Go(func() error {
 		defer close(ids)
 		return readStream(ctx, cfg, &idHandler{ctx: ctx, reader: r, members: members, upTo: upTo, ids: ids})
 	})
 	g.Go(func() (err error) {
-		n, err = r.Keep(ctx, name, func(yield func(string) bool) {
+		n, err = r.keep(ctx, name, func(yield func(rowID) bool) {
 			for id := range ids {
 				if !yield(id) {
 					return
@@ -114,10 +114,11 @@ type idHandler struct {
 	reader  *Reader
 	members map[uint32]*table
 	upTo    event.LSN
-	ids     chan<- string
+	ids     chan<- rowID
 	enough  func()
 
-	column int // of the relation last seen; -1: not of ours
+	column int    // of the relation last seen; -1: not of ours
+	table  string // it belongs to
 	rel    *event.Relation
 	open   bool
 }
@@ -142,7 +143,7 @@ func (h *idHandler) Insert(row *event.Row) error {
 		return nil
 	}
 	select {
-	case h.ids <- string(row.Values[h.column].Data):
+	case h.ids <- rowID{h.table, string(row.Values[h.column].Data)}:
 		return nil
 	case <-h.ctx.Done():
 		return context.Cause(h.ctx)
@@ -161,6 +162,7 @@ func (h *idHandler) describe(rel *event.Relation) error {
 	if t == nil {
 		return nil
 	}
+	h.table = t.name
 	if h.column = rel.ColumnIndex(t.src.Mapping.EventID); h.column < 0 {
 		return &operr.Error{
 			Class: operr.Slot, Op: "read the stream of", Subject: "table " + rel.String(),

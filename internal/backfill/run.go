@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
@@ -122,9 +121,14 @@ const streamed = "streamed"
 
 // list fills the task.
 func (b *Backfill) list(ctx context.Context, row *checkpoint.Row, cancelled []int64, out *Outcome) error {
-	// A run that began meanwhile has the slot, or has seen the task and ends.
-	if err := b.idleSlot(ctx, row.Slot); err != nil {
+	// A run that began meanwhile has the slot, or has seen the task and ends, or had ended before
+	// that: then it has published, or moved the slot.
+	now, err := b.standing(ctx)
+	if err != nil {
 		return err
+	}
+	if now.SlotBirth != row.SlotBirth || now.BirthSnapshot != row.BirthSnapshot {
+		return b.refuse(fmt.Errorf("slot %q was made anew meanwhile", row.Slot), "postrider backfill")
 	}
 	upTo, err := b.reader.Hold(ctx)
 	if err != nil {
@@ -209,13 +213,11 @@ func (b *Backfill) end(ctx context.Context, out *Outcome, result reissue.Result,
 	}
 	open := cause != nil
 	if cause == nil && out.Refused > 0 {
-		waiting := 0
-		for _, item := range out.Unpublished {
-			if !strings.HasPrefix(item.Outcome, "gone") {
-				waiting++
-			}
+		waiting, err := b.desk.Waiting(ctx, out.Task)
+		if err != nil {
+			return err
 		}
-		open = !b.cfg.Skip && (waiting > 0 || out.Refused > mostNamed)
+		open = !b.cfg.Skip && waiting > 0
 		cause = b.unpublished(out, open)
 	}
 	out.State = reissue.Done

@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/topic"
 )
@@ -30,6 +31,8 @@ type Comparison struct {
 	// Replaced are not in their topic, which is compacted and has a later event of their key.
 	Replaced int64 `json:"replaced"`
 	// Conflicts have the id of another event of their topic, Expired are from before the topic's first record.
+	// Gone rows were deleted since they were listed, and are in no topic.
+	Gone      int64 `json:"gone"`
 	Conflicts int64 `json:"conflicts"`
 	Expired   int64 `json:"expired"`
 	// ToPublish is what is left.
@@ -82,10 +85,11 @@ type comparison struct {
 	// loaded: the rows were loaded here, and carry the commit of the loading.
 	loaded bool
 	result Comparison
-	// present are the hashes of all event ids of the table, sorted: what the topic has
-	// besides is only there. nil: not asked.
-	present []uint64
-	headers []string
+	// present are the hashes of all event ids of the tables, sorted: what a topic has besides
+	// is only there. nil: not asked. tablesOf says which tables' events go to a topic.
+	present  []uint64
+	tablesOf map[string]map[string]bool
+	headers  []string
 	// ends are those of the topics when they were read.
 	ends map[string][]int64
 	only func(*topic.Record, []byte) error
@@ -93,7 +97,6 @@ type comparison struct {
 
 // compare settles what it can.
 func (c *comparison) compare(ctx context.Context, topics []string) error {
-	c.c.seal()
 	c.result.Candidates = int64(len(c.c.list))
 	if err := c.settleParked(ctx); err != nil {
 		return err
@@ -294,7 +297,7 @@ func (c *comparison) record(number uint32, rec *topic.Record, read *TopicRead) e
 	if c.c.record(number, id, rec.Key, rec.Value, repaired) || c.present == nil {
 		return nil
 	}
-	if _, there := slices.BinarySearch(c.present, c.c.hash(id)); there {
+	if c.isPresent(c.c.topics.all[number], id) {
 		return nil
 	}
 	c.result.TopicOnly++
@@ -362,7 +365,7 @@ func (c *comparison) conclude() {
 	decide(expired, &c.result.Expired, c.o.Expired)
 	c.result.Parked, c.result.OnStream = c.c.count(isParked), c.c.count(onStream)
 	c.result.InTopic = c.c.count(inTopic)
-	c.result.Replaced, c.result.ToPublish = c.c.count(replaced), c.c.count(missing)
+	c.result.Replaced, c.result.ToPublish, c.result.Gone = c.c.count(replaced), c.c.count(missing), c.c.count(gone)
 	keys := map[uint64]bool{}
 	c.c.late(func(m *candidate) {
 		c.result.Late++
@@ -407,9 +410,20 @@ func idHeaders(sources []router.Source) (headers []string) {
 	return headers
 }
 
-// load reads candidates: those of a task's list, or of a selection.
+// load reads candidates, and seals them: those of a task's list, or of a selection.
 func (c *comparison) load(ctx context.Context, reader *outbox.Reader, task int64, sel outbox.Selection) error {
 	c.r.progress(Progress{Phase: "read the table"})
+	if err := c.loadRows(ctx, reader, task, sel); err != nil {
+		return err
+	}
+	c.c.seal()
+	if task == 0 {
+		return nil
+	}
+	return c.c.addGone(func(yield func(string, int64, []byte) error) error { return reader.Gone(ctx, task, yield) })
+}
+
+func (c *comparison) loadRows(ctx context.Context, reader *outbox.Reader, task int64, sel outbox.Selection) error {
 	return reader.Each(ctx, task, sel, func(row outbox.Candidate) error {
 		if row.Refusal != nil {
 			c.result.Refused++
@@ -424,10 +438,37 @@ func (c *comparison) load(ctx context.Context, reader *outbox.Reader, task int64
 // loadPresent reads the ids of all rows.
 func (c *comparison) loadPresent(ctx context.Context, reader *outbox.Reader) error {
 	c.present = []uint64{}
-	err := reader.EventIDs(ctx, func(id []byte) error {
-		c.present = append(c.present, c.c.hash(id))
+	err := reader.EventIDs(ctx, func(table string, id []byte) error {
+		c.present = append(c.present, c.c.unit(table, id))
 		return nil
 	})
 	slices.Sort(c.present)
 	return err
+}
+
+// comesFrom notes that events of a table go to a topic.
+func (c *comparison) comesFrom(topicName, table string) {
+	if c.tablesOf == nil {
+		c.tablesOf = map[string]map[string]bool{}
+	}
+	if c.tablesOf[topicName] == nil {
+		c.tablesOf[topicName] = map[string]bool{}
+	}
+	c.tablesOf[topicName][table] = true
+}
+
+// isPresent says that a table whose events go to the topic has the id: any table, where
+// that is not known.
+func (c *comparison) isPresent(topicName string, id []byte) bool {
+	of := c.tablesOf[topicName]
+	for _, src := range c.r.cfg.Router.Sources {
+		table := replication.Table{Schema: src.Schema, Name: src.Table}.String()
+		if of != nil && !of[table] {
+			continue
+		}
+		if _, there := slices.BinarySearch(c.present, c.c.unit(table, id)); there {
+			return true
+		}
+	}
+	return false
 }

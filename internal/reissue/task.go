@@ -169,6 +169,15 @@ func (d *Desk) Items(ctx context.Context, id int64, most int) ([]Item, error) {
 	return list, err
 }
 
+// Waiting counts the items that were refused or withheld: their rows are there, and may be
+// published yet.
+func (d *Desk) Waiting(ctx context.Context, id int64) (n int64, err error) {
+	err = d.tx(ctx, "count the task's items", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT count(*) FROM postrider.task_item WHERE task = $1 AND outcome IS NOT NULL AND outcome NOT LIKE 'gone:%'`, id).Scan(&n)
+	})
+	return n, err
+}
+
 // Item is an event of a task that was not published.
 type Item struct {
 	N       int64  `json:"n"`
