@@ -25,7 +25,9 @@ func newParkedShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show number",
 		Short: "Show one parked event",
-		Long:  "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.",
+		Long: "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.\n" +
+			"--json prints an object with the fields of `parked list`, and with --payload those of `parked export --payload`.",
+		Example: "  postrider parked show 42\n  postrider parked show 42 --payload --json | jq -r .value | base64 -d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError(cmd, fmt.Errorf("wants the number of one event"))
@@ -57,7 +59,7 @@ func (o *parkedShowOptions) run(ctx context.Context) error {
 		case err != nil:
 			return err
 		case found == nil:
-			return parking.Selection{Missing: o.IDs}.Unknown()
+			return parking.NoEvents(o.IDs)
 		case o.json:
 			return writeJSON(o.out, found)
 		}
