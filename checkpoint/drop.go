@@ -31,7 +31,7 @@ type Belongings struct {
 // Belongings counts it.
 func (d *Desk) Belongings(ctx context.Context) (Belongings, error) {
 	var b Belongings
-	err := d.tx(ctx, "count what belongs to the publisher", func(ctx context.Context, tx pgx.Tx) error {
+	err := d.tx(ctx, "count the rows in schema postrider", func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `
 			SELECT EXISTS (SELECT FROM postrider.checkpoint WHERE publisher = $1),
 			       (SELECT count(*) FROM postrider.parked WHERE publisher = $1 AND state IN ('parked', 'retry', 'publishing')),
@@ -131,7 +131,7 @@ var theirs = []struct{ table, called string }{
 
 func (d *Desk) dropRows(ctx context.Context, plan DropPlan, detail map[string]any, done func(step string) error) error {
 	var steps []string
-	err := d.tx(ctx, "drop what belongs to the publisher", func(ctx context.Context, tx pgx.Tx) error {
+	err := d.tx(ctx, "drop the rows in schema postrider", func(ctx context.Context, tx pgx.Tx) error {
 		if slot, err := readSlot(ctx, tx, d.cfg.Slot); err != nil || slot.Exists {
 			if err == nil {
 				err = fmt.Errorf("slot %s was made anew meanwhile", d.cfg.Slot)

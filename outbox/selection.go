@@ -101,8 +101,8 @@ func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, .
 	}
 	if r.TimeBy() == "" {
 		return &operr.Error{
-			Class: operr.Config, Op: "select by time", Err: errors.New("neither the server nor the mapping knows when an event was"),
-			Hint: "map a timestamp for each source, or set track_commit_timestamp = on for events to come; or select by event id, key or type",
+			Class: operr.Config, Op: "select by time", Err: errors.New("neither the server nor the mapping tells when an event was committed"),
+			Hint: "map a timestamp for each source, or set track_commit_timestamp = on for events to come; or choose without a time: reconcile --since all; replay by event id, key, type or --all",
 		}
 	}
 	at, within := r.timeSQL(t), []string{}

@@ -348,7 +348,8 @@ func (p *Publisher) createTopics(ctx context.Context, missing []*topic) error {
 			// Somebody else was faster.
 		default:
 			p.alarmed.raise(alarmTopicCreation, r.Name)
-			p.log.Error().Str(keyTopic, r.Name).Err(code).Str("detail", r.ErrorMessage).Msg("topic cannot be created; its events wait")
+			p.log.Error().Str(keyTopic, r.Name).Err(code).Str("detail", r.ErrorMessage).
+				Str("try", "correct kafka.topics.create, or create the topic yourself: delivery goes on by itself").Msg("topic cannot be created; its events wait")
 			continue
 		}
 		p.alarmed.clear(alarmTopicCreation, r.Name)

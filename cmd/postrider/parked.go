@@ -88,7 +88,7 @@ func addReason(cmd *cobra.Command, reason *string) {
 
 func needReason(reason string) error {
 	if len(reason) < 3 {
-		return errors.New("wants --reason: why, in words; it is kept in the audit")
+		return errors.New("wants --reason: why, in words, three letters at least; it is kept in the audit")
 	}
 	return nil
 }

@@ -42,7 +42,8 @@ func newSetupCommand(a *app) *cobra.Command {
 			"slot: in this order, or the stream would fail at the rows between. It may be run again: what exists is kept.\n" +
 			"Events that are committed before the slot exists are not in the stream.\n\n" +
 			"With --print nothing is connected to: the same is written as plain SQL for a DBA, with the least privileges of\n" +
-			"the role that runs the relay.",
+			"the role that runs the relay. SQL cannot keep the snapshot at the slot's birth, which backfill needs: where rows from\n" +
+			"before the slot are to be published, leave the slot to setup.",
 		Example: "  postrider setup --create-outbox\n  postrider setup --print --role postrider > setup.sql",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -60,7 +60,8 @@ func (o *setupOptions) printSQL(cfg *config.Config) error {
 		migrations.GrantsSQL(migrations.Grants{Role: role, Database: target.Database, Outbox: owned, Purge: o.purge}))
 	publication := replication.PublicationSpec{Name: cfg.Postgres.Publication[0], Tables: published}
 	section(&b, "Publication, before the slot; leave it out where it exists", replication.PublicationSQL(publication, true)+";\n")
-	section(&b, "Slot, last: it waits for all open transactions; leave it out where it exists", replication.SlotSQL(cfg.Postgres.Slot, o.failover)+";\n")
+	section(&b, "Slot, last: it waits for all open transactions; leave it out where it exists. Where postrider backfill is to publish\n"+
+		"-- rows from before it, leave it out too, and let postrider setup make it: SQL cannot keep its snapshot", replication.SlotSQL(cfg.Postgres.Slot, o.failover)+";\n")
 	_, err = io.WriteString(o.out, b.String())
 	return err
 }

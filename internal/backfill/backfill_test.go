@@ -134,6 +134,9 @@ func TestRefusals(t *testing.T) {
 		says  string
 	}{
 		"no position": {func(*fixture) {}, operr.Slot, "postrider setup", "no position is stored"},
+		"slot made by SQL": {func(f *fixture) {
+			f.db.Exec(f.t, "SELECT pg_create_logical_replication_slot('"+f.db.Slot+"', 'pgoutput')")
+		}, operr.Slot, "checkpoint drop", "was made without postrider setup"},
 		"no snapshot": {func(f *fixture) {
 			f.setup()
 			f.db.Exec(f.t, "UPDATE postrider.checkpoint SET birth_snapshot = NULL")

@@ -20,8 +20,7 @@ func (b *Backfill) standing(ctx context.Context) (*checkpoint.Row, error) {
 		return nil, err
 	}
 	if row == nil {
-		return nil, b.refuse(errors.New("no position is stored for it, so it is not known which rows are from before the slot"),
-			"postrider setup, which makes the slot and keeps what was in the table before it")
+		return nil, b.unknown(ctx)
 	}
 	if err := b.sameSlot(ctx, row); err != nil {
 		return nil, err
@@ -35,6 +34,21 @@ func (b *Backfill) standing(ctx context.Context) (*checkpoint.Row, error) {
 			"postrider replay, which publishes copies of chosen events beside the running relay and marks them")
 	}
 	return row, b.idleSlot(ctx, row.Slot)
+}
+
+// unknown tells a slot that was never made from one that SQL has made: setup leaves the
+// latter as it is, so its birth stays unknown.
+func (b *Backfill) unknown(ctx context.Context) error {
+	slot, err := replication.ReadSlot(ctx, b.conn, b.cfg.Replication.Slot)
+	if err != nil {
+		return err
+	}
+	if slot.Exists {
+		return b.refuse(fmt.Errorf("slot %q was made without postrider setup: which rows were committed before it was not kept, and cannot be found out later", slot.Name),
+			"drop the slot (postrider checkpoint drop; nothing was published from it yet) and run postrider setup, not --print, which makes it anew and keeps what was in the table before it")
+	}
+	return b.refuse(errors.New("no position is stored for it, so it is not known which rows are from before the slot"),
+		"postrider setup, which makes the slot and keeps what was in the table before it")
 }
 
 // sameSlot: the birth's transaction ids mean something for the very slot and server only.

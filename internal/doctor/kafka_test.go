@@ -133,6 +133,18 @@ func TestTopicsThatAreNotWell(t *testing.T) {
 	requireOne(t, about(t, cfg, nil, "topics"), Warning, "2 of 2 partitions lack a replica", "start the brokers")
 }
 
+// A topic that is to be made, and that the cluster has too few brokers for.
+func TestTopicsThatCannotBeCreated(t *testing.T) {
+	t.Parallel()
+	k := testkit.Kfake(t, devstack.KfakeOptions{Extra: []kfake.Opt{kfake.NumBrokers(1)}})
+	cfg := publisher.Config{Brokers: k.Bootstrap(), CreateTopics: &publisher.TopicSpec{Partitions: 1, ReplicationFactor: 1}}
+	requireOne(t, about(t, cfg, nil, "topics"), OK, "t will be created", "")
+	cfg.CreateTopics.ReplicationFactor = -1
+	requireOne(t, about(t, cfg, nil, "topics"), OK, "t will be created", "")
+	cfg.CreateTopics.ReplicationFactor = 3
+	requireOne(t, about(t, cfg, nil, "topics"), Failed, "wants 3 replicas, the cluster has 1 broker", "replication_factor of at most 1")
+}
+
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -219,11 +219,27 @@ func checkTopics(ctx context.Context, e *exam) (found []answer) {
 		}
 	}
 	found = append(found, each(topics, func(t *topic) []answer { return e.aliveTopic(ctx, t) })...)
+	if len(awaited) > 0 {
+		found = append(found, e.creatable(ctx)...)
+	}
 	text := plural(existing(topics), "topic", "topics") + partitionsText(topics)
 	if len(awaited) > 0 {
 		text += fmt.Sprintf("; %s will be created", list(awaited, 3))
 	}
 	return orOK(found, "%s", text)
+}
+
+// creatable: no cluster makes a topic of more replicas than it has brokers.
+func (e *exam) creatable(ctx context.Context) []answer {
+	r, err := e.kafka.reach(ctx)
+	if err != nil {
+		return nil // brokers says so
+	}
+	if factor := int(e.cfg.Kafka.CreateTopics.ReplicationFactor); factor > len(r.brokers) {
+		return fail(fmt.Sprintf("kafka.topics.create.replication_factor of at most %d, or more brokers", len(r.brokers)),
+			"topics cannot be created: kafka.topics.create wants %s, the cluster has %s", plural(factor, "replica", "replicas"), plural(len(r.brokers), "broker", "brokers"))
+	}
+	return nil
 }
 
 // partitionsText is the range of their counts.

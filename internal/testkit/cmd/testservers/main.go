@@ -29,7 +29,7 @@ func main() {
 	os.Exit(code)
 }
 
-const usage = "usage: testservers run COMMAND [ARGUMENT…] | testservers serve [postgres] [kafka]"
+const usage = "usage: testservers run COMMAND [ARGUMENT…] | testservers serve [postgres] [kafka] (until standard input ends)"
 
 func run(args []string) (int, error) {
 	if len(args) < 2 {
