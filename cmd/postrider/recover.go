@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -24,7 +25,7 @@ type recoverOptions struct {
 	since, scanFrom      string
 	conflicts, expired   string
 	topicOnly            string
-	json                 bool
+	json, rateGiven      bool
 }
 
 func newRecoverCommand(a *app) *cobra.Command {
@@ -46,6 +47,7 @@ func newRecoverCommand(a *app) *cobra.Command {
 			"  postrider recover --resume --conflicts publish",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.rateGiven = cmd.Flags().Changed("rate")
 			if err := opts.validate(); err != nil {
 				return usageError(cmd, err)
 			}
@@ -94,6 +96,9 @@ func (o *recoverOptions) validate() error {
 	}
 	if o.PerSecond < 0 {
 		problems = append(problems, fmt.Errorf("--rate is %g; must be 0 or more", o.PerSecond))
+	}
+	if o.resume && o.rateGiven && o.PerSecond == 0 {
+		o.PerSecond = math.Inf(1) // not the rate that the recovery was begun with
 	}
 	if o.LockTimeout < time.Millisecond || o.LockTimeout > time.Hour {
 		problems = append(problems, fmt.Errorf("--lock-timeout is %s; must be from 1ms to 1h", o.LockTimeout))
