@@ -78,6 +78,10 @@ func openCopy(ctx context.Context, cfg CopyConfig, create func(*SlotCopy, contex
 	c := &SlotCopy{conn: conn, cfg: cfg, name: fmt.Sprintf("postrider_copy_%d", conn.PgConn().PID())}
 	if err := create(c, ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx)) // nothing was promised on it
+		select {                                   // a server that waits for open transactions to end is told to give the slot up
+		case <-conn.PgConn().CleanupDone():
+		case <-time.After(dropCopyTimeout):
+		}
 		return nil, err
 	}
 	return c, nil
