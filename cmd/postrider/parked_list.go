@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -34,7 +35,11 @@ func newParkedListCommand(a *app) *cobra.Command {
 			"It reads only, and works whether or not a relay runs.",
 		Example: "  postrider parked list --reason-is too_large --older-than 1h\n  postrider parked list --no-owner --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.finish(args, false); err != nil {
+			err := opts.finish(args, false)
+			if opts.limit < 0 {
+				err = errors.Join(err, fmt.Errorf("--limit is %d; must be 0 or more", opts.limit))
+			}
+			if err != nil {
 				return usageError(cmd, err)
 			}
 			return opts.run(cmd.Context())
@@ -106,14 +111,17 @@ func reasonsText(list parking.Listing) string {
 	return fmt.Sprintf("%d events:\n  %s\n", list.Total, strings.Join(reasons, "\n  "))
 }
 
-// cell is a text that users wrote, as a cell of a table: in one line, and clipped.
-func cell(s *string, most int) string {
-	return clip(strings.Map(func(r rune) rune {
+// cell is a text that users wrote, as a cell of a table.
+func cell(s *string, most int) string { return clip(oneLine(orDash(s)), most) }
+
+// oneLine keeps what others wrote from moving the cursor of whoever looks at it.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '\uFFFD'
 		}
 		return r
-	}, orDash(s)), most)
+	}, s)
 }
 
 // shortAge is an age in one unit, in up to six characters.

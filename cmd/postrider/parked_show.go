@@ -67,29 +67,32 @@ func (o *parkedShowOptions) run(ctx context.Context) error {
 	})
 }
 
+// shown is a text that users wrote.
+func shown(s *string) string { return oneLine(orDash(s)) }
+
 func printParked(out io.Writer, e *parking.Detail, payload bool) error {
 	t := newTable(out)
 	t.row("number", "%d", e.ID)
 	t.row("state", "%s", e.State)
 	t.row("reason", "%s", e.Reason)
-	t.row("error", "%s", e.Error)
+	t.row("error", "%s", oneLine(e.Error))
 	t.row("attempts", "%d", e.Attempts)
-	t.row("event id", "%s", orDash(e.EventID))
-	t.row("event type", "%s", orDash(e.EventType))
-	t.row("aggregate", "%s %s, version %s", orDash(e.AggregateType), orDash(e.AggregateID), orDash(e.AggregateVersion))
-	t.row("topic", "%s", orDash(e.Topic))
+	t.row("event id", "%s", shown(e.EventID))
+	t.row("event type", "%s", shown(e.EventType))
+	t.row("aggregate", "%s %s, version %s", shown(e.AggregateType), shown(e.AggregateID), shown(e.AggregateVersion))
+	t.row("topic", "%s", shown(e.Topic))
 	t.row("holds its key", "%t", e.Holds)
 	t.row("transaction", "%s, event %d", e.CommitLSN, e.EventIndex)
 	t.row("parked", "%s", e.ParkedAt.UTC().Format(time.RFC3339))
 	t.row("last try", "%s", timeText(e.TriedAt))
 	t.row("done", "%s", timeText(e.FinishedAt))
-	t.row("owner", "%s", orDash(e.Owner))
+	t.row("owner", "%s", shown(e.Owner))
 	t.row("repaired", "%t", e.Repaired)
 	if e.DeadLetterTopic != nil {
 		t.row("copy in "+*e.DeadLetterTopic, "%s", timeText(e.DeadLetterAt))
 	}
 	if e.DeadLetterError != nil {
-		t.row("no whole copy", "%s", *e.DeadLetterError)
+		t.row("no whole copy", "%s", oneLine(*e.DeadLetterError))
 	}
 	if payload {
 		t.row("key", "%s", bytesShown(e.Key))
