@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/postrider/postrider/internal/backfill"
@@ -53,12 +52,11 @@ func printGroups(out io.Writer, groups []outbox.Group) error {
 		return nil
 	}
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "EVENTS\tTOPIC\tAGGREGATE TYPE\tEVENT TYPE\tREFUSED")
+	list := newGrid(out, "EVENTS", "TOPIC", "AGGREGATE TYPE", "EVENT TYPE", "REFUSED")
 	for _, g := range groups {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", g.Events, textOrDash(g.Topic), textOrDash(g.AggregateType), textOrDash(g.EventType), textOrDash(g.Refused))
+		list.row(g.Events, textOrDash(g.Topic), textOrDash(g.AggregateType), textOrDash(g.EventType), textOrDash(g.Refused))
 	}
-	return w.Flush()
+	return list.flush()
 }
 
 func (o *backfillOptions) print(out backfill.Outcome) error {

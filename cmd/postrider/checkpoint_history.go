@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -94,6 +95,8 @@ func (o *checkpointHistoryOptions) run(ctx context.Context) error {
 	if !o.all {
 		o.filter.Publisher = cfg.Publisher.Name
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return withSQL(ctx, cfg, "checkpoint history", func(conn *pgx.Conn) error {
 		show := o.line
 		if o.json {
@@ -105,13 +108,62 @@ func (o *checkpointHistoryOptions) run(ctx context.Context) error {
 	})
 }
 
-// line is one entry for people: who and what, and below it the detail as far as it fits.
+// line is one entry for people: who and what, below it from where to where and why, and the
+// other detail as far as it fits.
 func (o *checkpointHistoryOptions) line(e checkpoint.Entry) error {
 	publisher := ""
 	if o.all {
 		publisher = e.Publisher + "  "
 	}
 	head := fmt.Sprintf("%s  %s%s  %s (%s)", e.At.UTC().Format(time.RFC3339), publisher, e.Action, e.Actor, e.DBUser)
-	_, err := fmt.Fprintf(o.out, "%s\n    %s\n", clip(head, 100), clip(string(e.Detail), 96))
+	moved, rest := changeText(e.Detail)
+	if err := tell(o.out, "%s", head); err != nil {
+		return err
+	}
+	if moved != "" {
+		if err := tell(o.out, "    %s", moved); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(o.out, "    %s\n", clip(rest, screenWidth-4))
 	return err
+}
+
+// changeText takes from a detail what everybody asks for first: "0/16B3748 → 0/16B3A00: the reason".
+func changeText(detail json.RawMessage) (moved, rest string) {
+	var fields map[string]any
+	if err := json.Unmarshal(detail, &fields); err != nil {
+		return "", string(detail)
+	}
+	take := func(names ...string) string {
+		for _, name := range names {
+			if text, ok := fields[name].(string); ok && text != "" {
+				delete(fields, name)
+				return text
+			}
+		}
+		return ""
+	}
+	from, to, reason := take("from", "from_lsn"), take("to", "to_lsn"), take("reason")
+	switch {
+	case from != "" && to != "":
+		moved = from + " → " + to
+	case to != "":
+		moved = "to " + to
+	case from != "":
+		moved = "from " + from
+	}
+	switch {
+	case moved == "":
+		moved = reason
+	case reason != "":
+		moved += ": " + reason
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(fields); err != nil {
+		return moved, string(detail)
+	}
+	return moved, strings.TrimSpace(b.String())
 }

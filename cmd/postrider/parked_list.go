@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +44,7 @@ func newParkedListCommand(a *app) *cobra.Command {
 }
 
 func (o *parkedListOptions) run(ctx context.Context) error {
-	return o.withDesk(ctx, "list", func(desk *parking.Desk) error {
+	return o.withDesk(ctx, "list", func(ctx context.Context, desk *parking.Desk) error {
 		list, err := desk.List(ctx, o.Filter, o.limit)
 		if err != nil {
 			return err
@@ -62,14 +61,12 @@ func printListing(out io.Writer, list parking.Listing) error {
 		_, err := fmt.Fprintln(out, "nothing is parked")
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NUMBER\tSTATE\tREASON\tTYPE\tAGGREGATE\tTOPIC\tATTEMPTS\tPARKED FOR\tOWNER\tEVENT ID")
+	g := newGrid(out, "NUMBER", "STATE", "REASON", "TYPE", "AGGREGATE", "TOPIC", "TRIES", "FOR", "OWNER", "EVENT ID")
 	for i := range list.Events {
 		e := &list.Events[i]
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", e.ID, e.State, e.Reason, orDash(e.EventType), orDash(e.AggregateID), orDash(e.Topic),
-			e.Attempts, ageText(e.ParkedAt), orDash(e.Owner), orDash(e.EventID))
+		g.row(e.ID, e.State, e.Reason, orDash(e.EventType), orDash(e.AggregateID), orDash(e.Topic), e.Attempts, ageText(e.ParkedAt), orDash(e.Owner), orDash(e.EventID))
 	}
-	if err := w.Flush(); err != nil {
+	if err := g.flush(); err != nil {
 		return err
 	}
 	var reasons []string

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/parking"
 )
 
@@ -26,6 +28,7 @@ func newParkedShowCommand(a *app) *cobra.Command {
 		Use:   "show number",
 		Short: "Show one parked event",
 		Long:  "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.",
+		Example: "  postrider parked show 42\n  postrider parked show 42 --payload --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError(cmd, fmt.Errorf("wants the number of one event"))
@@ -44,7 +47,7 @@ func newParkedShowCommand(a *app) *cobra.Command {
 
 func (o *parkedShowOptions) run(ctx context.Context) error {
 	o.States = []parking.State{parking.Parked, parking.Retry, parking.Publishing, parking.Published, parking.Discarded}
-	return o.withDesk(ctx, "show", func(desk *parking.Desk) error {
+	return o.withDesk(ctx, "show", func(ctx context.Context, desk *parking.Desk) error {
 		var found *parking.Detail
 		err := desk.Each(ctx, o.Filter, func(e *parking.Detail) error {
 			found = e
@@ -57,7 +60,10 @@ func (o *parkedShowOptions) run(ctx context.Context) error {
 		case err != nil:
 			return err
 		case found == nil:
-			return parking.Selection{Missing: o.IDs}.Unknown()
+			return &operr.Error{
+				Class: operr.Config, Op: "show parked event", Subject: fmt.Sprint(o.IDs[0]), Err: errors.New("there is none of this number"),
+				Hint: "postrider parked list --state all",
+			}
 		case o.json:
 			return writeJSON(o.out, found)
 		}
@@ -90,11 +96,11 @@ func printParked(out io.Writer, e *parking.Detail, payload bool) error {
 		t.row("no whole copy", "%s", *e.DeadLetterError)
 	}
 	if payload {
-		t.row("key", "%s", bytesShown(e.Key))
+		t.bytes("key", e.Key)
 		for _, h := range e.Headers {
-			t.row("header "+h.Name, "%s", bytesShown(h.Value))
+			t.bytes("header "+h.Name, h.Value)
 		}
-		t.row("payload", "%s", bytesShown(e.Value))
+		t.bytes("payload", e.Value)
 	}
 	return t.flush()
 }
@@ -111,7 +117,7 @@ func bytesShown(b []byte) string {
 	case b == nil:
 		return "null"
 	case utf8.Valid(b):
-		return string(b)
+		return shown(string(b))
 	}
 	return fmt.Sprintf("%x", b)
 }

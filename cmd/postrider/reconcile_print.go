@@ -152,16 +152,14 @@ func printFindings(out io.Writer, title string, list []reconcile.Finding, what f
 		return
 	}
 	fmt.Fprintf(out, "\n%s:\n", title)
+	g := newGrid(out, "", "", "")
+	g.indent = 2
 	for _, f := range list {
-		fmt.Fprintf(out, "  %s", f.EventID)
+		where := f.Topic
 		if f.Offset != nil {
-			fmt.Fprintf(out, "  %s[%d]@%d", f.Topic, *f.Partition, *f.Offset)
-		} else if f.Topic != "" {
-			fmt.Fprintf(out, "  %s", f.Topic)
+			where = fmt.Sprintf("%s[%d]@%d", f.Topic, *f.Partition, *f.Offset)
 		}
-		if text := what(f); text != "" {
-			fmt.Fprintf(out, "  %s", text)
-		}
-		fmt.Fprintln(out)
+		g.row(f.EventID, where, what(f))
 	}
+	_ = g.flush() // like the lines around it
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,13 +30,12 @@ var shadowFlags = []string{"for", "patience", "match", "id-header", "ignore-head
 type shadowOptions struct {
 	shadow.Options
 	on, json bool
-	duration time.Duration
 }
 
 func (o *shadowOptions) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.on, "shadow", false, "publish nothing: compare with what another publisher puts on the topics")
-	flags.DurationVar(&o.duration, "for", 0, "with --shadow: end after this `time`; 0 goes on until Ctrl-C")
+	flags.DurationVar(&o.For, "for", 0, "with --shadow: end after this `time`; 0 goes on until Ctrl-C")
 	flags.DurationVar(&o.Patience, "patience", shadow.DefaultPatience, "with --shadow: the `time` within which an event has to be on its topic")
 	flags.StringVar(&o.Match, "match", shadow.MatchID, "with --shadow: tell a record's event by its `id` header, or by its content")
 	flags.StringVar(&o.IDHeader, "id-header", "", "with --shadow: the other publisher's `header` with the event id (default the mapping's)")
@@ -53,8 +51,8 @@ func (o *shadowOptions) validate(cmd *cobra.Command) error {
 		if cmd.Flags().Changed("until-lsn") {
 			problem = errors.Join(problem, errors.New("--until-lsn is for publishing, and --shadow publishes nothing; --for ends it"))
 		}
-		if o.duration < 0 {
-			problem = errors.Join(problem, fmt.Errorf("--for: %s lies in the past", o.duration))
+		if o.For < 0 {
+			problem = errors.Join(problem, fmt.Errorf("--for: %s lies in the past", o.For))
 		}
 		return problem
 	}
@@ -80,11 +78,6 @@ func (o *shadowOptions) run(ctx context.Context, a *app, file *configFlag) error
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if o.duration > 0 {
-		var expire context.CancelFunc
-		ctx, expire = context.WithTimeout(ctx, o.duration)
-		defer expire()
-	}
 	stop := make(chan struct{})
 	go func() { // the first signal ends the comparison, the second one the wait for its last records
 		for range signals {
@@ -107,7 +100,13 @@ func (o *shadowOptions) run(ctx context.Context, a *app, file *configFlag) error
 		},
 	}, o.Options, stop)
 	line.close()
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return &operr.Error{
+			Class: operr.DrainIncomplete, Op: "run --shadow", Err: fmt.Errorf("interrupted before anything was compared (%w)", plain(err)),
+			Hint: "the same again; nothing was changed",
+		}
+	case err != nil:
 		return err
 	}
 	return errors.Join(o.print(a.out, report), shadowFindings(report))
@@ -166,17 +165,18 @@ func differentText(by map[string]int64) string {
 
 func (o *shadowOptions) printSamples(out io.Writer, r *shadow.Report) error {
 	for _, note := range r.Notes {
-		fmt.Fprintf(out, "note: %s\n", note)
+		if err := tell(out, "note: %s", note); err != nil {
+			return err
+		}
 	}
 	if len(r.Samples) == 0 {
 		return nil
 	}
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FIELD\tEVENT ID\tRECORD\tOURS\tTHEIRS")
+	g := newGrid(out, "FIELD", "EVENT ID", "RECORD", "OURS", "THEIRS")
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		fmt.Fprintf(w, "%s\t%s\t%s/%d/%d\t%s\t%s\n", s.Field, s.Event, s.Topic, s.Partition, s.Offset, s.Ours, s.Theirs)
+		g.row(s.Field, s.Event, fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset), s.Ours, s.Theirs)
 	}
-	return w.Flush()
+	return g.flush()
 }

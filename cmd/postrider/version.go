@@ -32,7 +32,9 @@ func newVersionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArgs,
+		Long:    "Prints the release, the commit it was built from, the Go version and the platform. It reads no configuration.",
+		Example: "  postrider version\n  postrider version --json",
+		Args:    noArgs,
 		RunE:  func(*cobra.Command, []string) error { return opts.run() },
 	}
 	addJSON(cmd, &opts.json)

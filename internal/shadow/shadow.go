@@ -48,6 +48,8 @@ type Config struct {
 
 // Options of a comparison.
 type Options struct {
+	// For ends the comparison so long after it has begun; 0: only ctx does.
+	For time.Duration
 	// Patience is how long an event may wait for its record. Default a minute.
 	Patience time.Duration
 	// Match is MatchID (default) or MatchContent.
@@ -108,7 +110,7 @@ type comparison struct {
 	report  *Report
 }
 
-// Run compares until ctx ends, then waits until what was streamed is found, at most the patience; stop ends that wait. The report
+// Run compares until ctx ends, or for the time of the options, then waits until what was streamed is found, at most the patience; stop ends that wait. The report
 // is complete where the error is nil.
 func Run(ctx context.Context, cfg Config, o Options, stop <-chan struct{}) (*Report, error) {
 	if err := o.Validate(); err != nil {
@@ -123,7 +125,7 @@ func Run(ctx context.Context, cfg Config, o Options, stop <-chan struct{}) (*Rep
 	if err := c.open(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.follow(ctx); err != nil {
+	if err := c.followFor(ctx, o.For); err != nil {
 		return nil, err
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Patience)
@@ -187,7 +189,7 @@ func (c *comparison) close(ctx context.Context) {
 		c.topics.Close()
 	}
 	if c.conn != nil {
-		_ = c.conn.Close(ctx)
+		replication.CloseSQL(ctx, c.conn)
 	}
 }
 
@@ -219,6 +221,16 @@ func (c *comparison) watch(ctx context.Context, name string, atEnd bool) error {
 	delete(c.missing, name)
 	c.at[name], c.counts[name] = from, count
 	return nil
+}
+
+// followFor counts from where all is open: what it takes to reach the servers is no part of the comparison.
+func (c *comparison) followFor(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	return c.follow(ctx)
 }
 
 // follow looks at both sides in turn until ctx ends.
