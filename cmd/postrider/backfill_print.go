@@ -21,6 +21,10 @@ func (o *backfillOptions) preview(ctx context.Context, b *backfill.Backfill) err
 	if o.json {
 		return writeJSON(o.app.out, p)
 	}
+	return o.printPreview(p)
+}
+
+func (o *backfillOptions) printPreview(p backfill.Preview) error {
 	t := newTable(o.app.out)
 	t.row("slot", "%s, made at %s", p.Slot, p.BirthLSN)
 	t.row("would publish", "%d events from before it", p.Events)

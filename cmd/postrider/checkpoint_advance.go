@@ -232,7 +232,7 @@ func (o *checkpointAdvanceOptions) print(r advanceResult) error {
 	var b strings.Builder
 	switch {
 	case r.Skipped != nil && r.Skipped.Events > 0:
-		fmt.Fprintf(&b, "not published before %s: %d events, committed %s to %s\n", r.Target, r.Skipped.Events,
+		_ = tell(&b, "not published before %s: %d events, committed %s to %s", r.Target, r.Skipped.Events,
 			r.Skipped.Oldest.UTC().Format(time.RFC3339), r.Skipped.Newest.UTC().Format(time.RFC3339))
 		printCounts(&b, r.Skipped.Counts)
 	case r.Skipped != nil:
@@ -245,7 +245,7 @@ func (o *checkpointAdvanceOptions) print(r advanceResult) error {
 	case a.From == a.To && a.SlotFrom == a.SlotTo:
 		fmt.Fprintf(&b, "the position is there already: %s\n", a.To)
 	default:
-		fmt.Fprintf(&b, "the position moved from %s to %s, the slot from %s to %s\n", a.From, a.To, a.SlotFrom, a.SlotTo)
+		_ = tell(&b, "the position moved from %s to %s, the slot from %s to %s", a.From, a.To, a.SlotFrom, a.SlotTo)
 		if r.Skipped != nil && r.Skipped.Events > 0 {
 			_ = tell(&b, "the skipped events are in the table still: postrider replay publishes them; postrider checkpoint history has their ids")
 		}

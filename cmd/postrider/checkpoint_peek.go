@@ -197,8 +197,8 @@ func outcomeText(outcome, reason string) string {
 }
 
 func printPeeked(out io.Writer, e *peek.Event) {
-	fmt.Fprintf(out, "%s event %d, %s, %s for %s, %d bytes\n", e.CommitLSN, e.Index, e.CommitTime.Format(time.RFC3339),
-		clipName(textOrDash(e.EventType), 16), clipName(textOrDash(e.Topic), 16), e.ValueBytes)
+	_ = tell(out, "%s event %d, %s, %s for %s, %d bytes", e.CommitLSN, e.Index, e.CommitTime.Format(time.RFC3339),
+		textOrDash(e.EventType), textOrDash(e.Topic), e.ValueBytes) // into a buffer
 	fmt.Fprintf(out, "  id %s\n", clip(textOrDash(e.EventID), 95))
 	if e.Outcome != peek.Publish {
 		fmt.Fprintf(out, "  %s\n", clip(strings.TrimSuffix(outcomeText(e.Outcome, e.Reason)+"; "+e.Detail, "; "), 98))

@@ -119,8 +119,8 @@ func exitCode(err error) int {
 
 // printError writes what went wrong and what to try.
 func printError(w io.Writer, err error) {
-	fmt.Fprintf(w, "postrider: %s\n", err)
+	fmt.Fprintf(w, "postrider: %s\n", shownLines(err.Error()))
 	if hint := operr.HintOf(err); hint != "" {
-		fmt.Fprintf(w, "Try: %s\n", hint)
+		fmt.Fprintf(w, "Try: %s\n", shownLines(hint))
 	}
 }

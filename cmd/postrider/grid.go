@@ -136,6 +136,15 @@ func shown(s string) string {
 	return b.String()
 }
 
+// shownLines leaves the ends of lines.
+func shownLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = shown(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // table is a list of names and values; long values go on in further lines.
 type table struct {
 	out  io.Writer

@@ -74,6 +74,5 @@ func printListing(out io.Writer, list parking.Listing) error {
 		reasons = append(reasons, fmt.Sprintf("%s %d", reason, n))
 	}
 	slices.Sort(reasons)
-	_, err := fmt.Fprintf(out, "%d events (%s), %d keys are held\n", list.Total, strings.Join(reasons, ", "), list.Keys)
-	return err
+	return tell(out, "%d events (%s), %d keys are held", list.Total, strings.Join(reasons, ", "), list.Keys)
 }

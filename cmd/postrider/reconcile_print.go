@@ -56,7 +56,11 @@ func printReconciled(out io.Writer, r reconciled) error {
 	printFindings(out, "out of order", r.Findings.OutOfOrder, func(f reconcile.Finding) string { return "after " + f.After })
 	printFindings(out, "only in a topic", r.Findings.TopicOnly, func(reconcile.Finding) string { return "" })
 	if p := r.Repair; p != nil {
-		fmt.Fprintf(out, "\nreplay %d is planned, %d events%s; begin it with\n  %s\n", p.Task, p.Events, approvalText(p), p.Command)
+		fmt.Fprintln(out)
+		if err := tell(out, "replay %d is planned, %d events%s; begin it with", p.Task, p.Events, approvalText(p)); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "  %s\n", p.Command)
 	}
 	return nil
 }

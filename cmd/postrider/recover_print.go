@@ -31,9 +31,7 @@ type recoverScreen struct {
 }
 
 func (p *recoverScreen) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
-	}
+	_ = tell(p, format, args...) // p keeps the error
 }
 
 // rows aligns names and values under a title.
@@ -195,8 +193,8 @@ func (p *recoverScreen) unknown(r *recovery.Report) {
 	}
 	p.line("What cannot be known")
 	for _, text := range r.Unknown {
-		for i, part := range wrap(text, 94) {
-			p.line("  %s %s", []string{"-", " "}[min(i, 1)], part)
+		for i, part := range wrap(shown(text), screenWidth-4) {
+			fmt.Fprintf(p, "  %s %s\n", []string{"-", " "}[min(i, 1)], part)
 		}
 	}
 }
