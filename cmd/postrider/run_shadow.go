@@ -95,6 +95,7 @@ func (o *shadowOptions) run(ctx context.Context, a *app, file *configFlag) error
 			Limits: parking.Limits{Units: cfg.Parking.MaxHeldKeys, Events: cfg.Parking.MaxEvents},
 		},
 		Kafka: cfg.PublisherConfig(),
+		Say:   func(text string) { fmt.Fprintf(a.err, "run --shadow: %s\n", text) },
 		Progress: func(r *shadow.Report) {
 			line.show(fmt.Sprintf("%d streamed, %d compared, %d different, %d missing", r.Streamed, r.Compared, r.Different, r.Missing), 0, 0)
 		},

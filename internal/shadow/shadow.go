@@ -42,6 +42,8 @@ type Config struct {
 	// Peek is whose events they are: connection, publications, mapping.
 	Peek  peek.Config
 	Kafka publisher.Config
+	// Say hears of a step that may take long; may be nil.
+	Say func(text string)
 	// Progress hears how it goes, a few times a second; may be nil.
 	Progress func(*Report)
 }
@@ -157,6 +159,9 @@ func (c *comparison) open(ctx context.Context) (err error) {
 		if err := c.watch(ctx, name, true); err != nil {
 			return err
 		}
+	}
+	if c.cfg.Say != nil {
+		c.cfg.Say("making a temporary slot, for which every transaction that is open now has to end")
 	}
 	c.slot, err = replication.TemporarySlot(ctx, replication.CopyConfig{
 		ConnString: c.cfg.Peek.Replication.ConnString, AppName: "postrider " + c.cfg.Peek.Publisher + " (shadow)",
