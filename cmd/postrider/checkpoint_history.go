@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,26 +126,28 @@ func (o *checkpointHistoryOptions) line(e checkpoint.Entry) error {
 			return err
 		}
 	}
+	if rest == "{}" {
+		return nil
+	}
 	_, err := fmt.Fprintf(o.out, "    %s\n", clip(rest, screenWidth-4))
 	return err
 }
 
-// changeText takes from a detail what everybody asks for first: "0/16B3748 → 0/16B3A00: the reason".
+// changeText takes from a detail what everybody asks for first: "0/16B3748 → 0/16B3A00: the
+// reason". The rest stays in the database's order, which has short fields first.
 func changeText(detail json.RawMessage) (moved, rest string) {
-	var fields map[string]any
-	if err := json.Unmarshal(detail, &fields); err != nil {
+	var from, to, reason string
+	first := map[string]*string{"from": &from, "from_lsn": &from, "to": &to, "to_lsn": &to, "reason": &reason}
+	var others []string
+	err := eachField(detail, func(name string, value json.RawMessage) {
+		if into := first[name]; into != nil && json.Unmarshal(value, into) == nil {
+			return
+		}
+		others = append(others, fmt.Sprintf("%q: %s", name, value))
+	})
+	if err != nil {
 		return "", string(detail)
 	}
-	take := func(names ...string) string {
-		for _, name := range names {
-			if text, ok := fields[name].(string); ok && text != "" {
-				delete(fields, name)
-				return text
-			}
-		}
-		return ""
-	}
-	from, to, reason := take("from", "from_lsn"), take("to", "to_lsn"), take("reason")
 	switch {
 	case from != "" && to != "":
 		moved = from + " → " + to
@@ -153,17 +156,28 @@ func changeText(detail json.RawMessage) (moved, rest string) {
 	case from != "":
 		moved = "from " + from
 	}
-	switch {
-	case moved == "":
-		moved = reason
-	case reason != "":
-		moved += ": " + reason
+	if moved != "" && reason != "" {
+		moved += ": "
 	}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(fields); err != nil {
-		return moved, string(detail)
+	return moved + reason, "{" + strings.Join(others, ", ") + "}"
+}
+
+// eachField visits the fields of an object in their order.
+func eachField(object json.RawMessage, visit func(name string, value json.RawMessage)) error {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return fmt.Errorf("%s is no object: %w", object, err)
 	}
-	return moved, strings.TrimSpace(b.String())
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+		visit(fmt.Sprint(name), value)
+	}
+	return nil
 }

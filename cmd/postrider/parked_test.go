@@ -265,3 +265,21 @@ func TestParkedRetryInterrupted(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.end().expect(t, exitDone)
 }
+
+// case C41: what no relay has tried was not refused again.
+func TestRetryWithoutARelay(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	rewrite(t, s.path, "on_refusal: halt", "on_refusal: park_event")
+	s.insert(t, "NULL")
+	s.drained(t)
+	s.awaitStates(t, "parked")
+	r := s.parked(t, "retry", "--all", "--timeout", "300ms", "--json")
+	r.expect(t, operr.DrainIncomplete.ExitCode(), "1 were taken back", "is a relay running?")
+	var told retried
+	if err := json.Unmarshal([]byte(r.out), &told); err != nil || told.Refused != 0 || told.Waiting != 1 {
+		t.Errorf("%v in %s", err, r.out)
+	}
+	s.awaitStates(t, "parked")
+	s.parked(t, "show", "12345").expect(t, operr.Config.ExitCode(), "show parked event 12345: there is none of this number")
+}
