@@ -24,6 +24,8 @@ type Belongings struct {
 	TasksOpen int64 `json:"tasks_open"`
 	// Commands were asked of the relay, answered or not.
 	Commands int64 `json:"commands"`
+	// Receipts says that there are some: there may be too many to count.
+	Receipts bool `json:"receipts"`
 }
 
 // Belongings counts it.
@@ -36,8 +38,9 @@ func (d *Desk) Belongings(ctx context.Context) (Belongings, error) {
 			       (SELECT count(*) FROM postrider.parked WHERE publisher = $1 AND state IN ('published', 'discarded')),
 			       (SELECT count(*) FROM postrider.task WHERE publisher = $1),
 			       (SELECT count(*) FROM postrider.task WHERE publisher = $1 AND state NOT IN ('done', 'cancelled')),
-			       (SELECT count(*) FROM postrider.command WHERE publisher = $1)`, d.cfg.Publisher).Scan(
-			&b.Row, &b.Parked, &b.ParkedDone, &b.Tasks, &b.TasksOpen, &b.Commands)
+			       (SELECT count(*) FROM postrider.command WHERE publisher = $1),
+			       EXISTS (SELECT FROM postrider.receipt WHERE publisher = $1)`, d.cfg.Publisher).Scan(
+			&b.Row, &b.Parked, &b.ParkedDone, &b.Tasks, &b.TasksOpen, &b.Commands, &b.Receipts)
 	})
 	return b, err
 }
@@ -50,7 +53,7 @@ type DropPlan struct {
 	Publication string
 }
 
-// Drop removes the slot, then, in one transaction, the publication and all rows but the
+// Drop removes the slot, then the receipts, in batches, then, in one transaction, the publication and all rows but the
 // audit's. done hears of each step, in the past tense. detail goes to the audit, once
 // before anything is done and once at the end.
 //
@@ -73,7 +76,37 @@ func (d *Desk) Drop(ctx context.Context, plan DropPlan, detail map[string]any, d
 			return err
 		}
 	}
+	if err := d.dropReceipts(ctx, done); err != nil {
+		return ownersWork(err)
+	}
 	return d.dropRows(ctx, plan, detail, done)
+}
+
+// receiptsAtOnce is what one transaction deletes.
+const receiptsAtOnce = 20_000
+
+// dropReceipts deletes what may be more rows than one statement has time for.
+func (d *Desk) dropReceipts(ctx context.Context, done func(step string) error) error {
+	total := int64(0)
+	for {
+		var n int64
+		err := d.tx(ctx, "drop the receipts", func(ctx context.Context, tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, `DELETE FROM postrider.receipt WHERE ctid = ANY(ARRAY(
+				SELECT ctid FROM postrider.receipt WHERE publisher = $1 LIMIT $2))`, d.cfg.Publisher, receiptsAtOnce)
+			n = tag.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if total += n; n < receiptsAtOnce {
+			break
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	return done(fmt.Sprintf("receipts: %d rows", total))
 }
 
 func (d *Desk) dropSlot(ctx context.Context) error {

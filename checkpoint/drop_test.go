@@ -21,9 +21,10 @@ func TestDrop(t *testing.T) {
 		('orders', 's', '1', 1, '0/1', 0, 'null_payload'), ('other', 's', '1', 1, '0/1', 0, 'null_payload');
 		INSERT INTO postrider.task (publisher, kind, created_by) VALUES ('orders', 'replay', 'x'), ('other', 'replay', 'x');
 		INSERT INTO postrider.task_item (task, n, source_table, event_id) SELECT id, 1, 'outbox', 'e' FROM postrider.task;
+		INSERT INTO postrider.receipt SELECT p, n, 't', 0, n, now() FROM unnest('{orders,other}'::text[]) p, generate_series(1, 20001) n;
 		INSERT INTO postrider.command (publisher, verb, asked_by) VALUES ('orders', 'pause', 'x'), ('other', 'pause', 'x')`)
 	belongings, err := s.desk().Belongings(t.Context())
-	if err != nil || !belongings.Row || belongings.Parked != 1 || belongings.Tasks != 1 || belongings.TasksOpen != 1 || belongings.Commands != 1 {
+	if err != nil || !belongings.Row || belongings.Parked != 1 || belongings.Tasks != 1 || belongings.TasksOpen != 1 || belongings.Commands != 1 || !belongings.Receipts {
 		t.Errorf("%+v, %v", belongings, err)
 	}
 	var steps []string
@@ -38,13 +39,14 @@ func TestDrop(t *testing.T) {
 	if err := s.desk().Drop(t.Context(), checkpoint.DropPlan{Slot: true, Publication: s.db.Publication}, map[string]any{"reason": "moved"}, step); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(steps, "; "); !strings.HasPrefix(got, "slot "+s.db.Slot+"; publication "+s.db.Publication) {
+	if got := strings.Join(steps, "; "); !strings.HasPrefix(got, "slot "+s.db.Slot+"; receipts: 20001 rows; publication "+s.db.Publication) {
 		t.Errorf("steps: %s", got)
 	}
 	left := s.text(t, `SELECT concat_ws(' ', (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1), (SELECT count(*) FROM pg_publication),
 		(SELECT count(*) FROM postrider.checkpoint), (SELECT string_agg(publisher, ',') FROM postrider.parked), (SELECT string_agg(publisher, ',') FROM postrider.task),
-		(SELECT count(*) FROM postrider.task_item), (SELECT string_agg(publisher, ',') FROM postrider.command))`, s.db.Slot)
-	if left != "0 0 0 other other 1 other" {
+		(SELECT count(*) FROM postrider.task_item), (SELECT string_agg(publisher, ',') FROM postrider.command),
+		(SELECT string_agg(DISTINCT publisher, ',') FROM postrider.receipt))`, s.db.Slot)
+	if left != "0 0 0 other other 1 other other" {
 		t.Errorf("left: %s", left)
 	}
 	if got := s.text(t, "SELECT string_agg(action, ' ' ORDER BY id) FROM postrider.audit WHERE actor = 'alice@desk'"); got != "drop.begin drop.begin drop" {

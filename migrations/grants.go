@@ -34,6 +34,7 @@ func Rights() []Right {
 		{Schema + ".command", []string{s, i, u}},
 		{Schema + ".task", []string{s, i, u}},
 		{Schema + ".task_item", []string{s, i, u, d}},
+		{Schema + ".receipt", []string{s, i, d}},
 		{Schema + ".audit", []string{s, i}},
 		{versionTable, []string{s}},
 	}

@@ -57,6 +57,29 @@ func (r *Reader) EachNoted(ctx context.Context, task int64, yield func(Candidate
 	}, yield)
 }
 
+// Gone hands on the items of a task that have no row any more, in no order.
+func (r *Reader) Gone(ctx context.Context, task int64, yield func(table string, n int64, id []byte) error) error {
+	for _, t := range r.tables {
+		id := t.src.Mapping.EventID
+		err := r.inTx(ctx, readOnly, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT i.n, i.event_id FROM postrider.task_item i WHERE i.task = %d AND i.source_table = %s
+				AND NOT EXISTS (SELECT FROM %s t WHERE t.%s = i.event_id::%s AND %s = i.event_id)`,
+				task, literal(t.name), t.from, ident(id), t.idType, t.text(id)))
+			if err != nil {
+				return err
+			}
+			var n int64
+			var gone []byte
+			_, err = pgx.ForEachRow(rows, []any{&n, &gone}, func() error { return yield(t.name, n, gone) })
+			return err
+		})
+		if err != nil {
+			return sqlError("look for rows that are gone from", "table "+t.name, err)
+		}
+	}
+	return nil
+}
+
 // commitMillisSQL is NULL where the server does not know.
 func (r *Reader) commitMillisSQL() string {
 	return fmt.Sprintf("floor(extract(epoch FROM %s) * 1000)::bigint", r.commitTimeSQL())

@@ -105,12 +105,14 @@ func (c *chunk) read(ctx context.Context, tx pgx.Tx, from int64) error {
 	return nil
 }
 
-// lookUpSQL: the comparison by type is for the index, that of the texts is exact.
+// lookUpSQL: the comparison by type is for the index, that of the texts is exact. A row
+// filter names its columns without the table: those of the items get names of their own.
 const lookUpSQL = `DECLARE items NO SCROLL CURSOR FOR
-SELECT i.n, floor(extract(epoch FROM %s) * 1000)::bigint, %s
-  FROM postrider.task_item i JOIN %s t ON t.%s = i.event_id::%s AND %s = i.event_id
- WHERE i.task = %d AND i.n > %d AND i.n <= %d AND i.source_table = %s AND (%s)
- ORDER BY i.n%s`
+SELECT i."postrider item", floor(extract(epoch FROM %s) * 1000)::bigint, %s
+  FROM (SELECT n AS "postrider item", event_id AS "postrider id" FROM postrider.task_item WHERE task = %d AND n > %d AND n <= %d AND source_table = %s) i
+  JOIN %s t ON t.%s = i."postrider id"::%s AND %s = i."postrider id"
+ WHERE %s
+ ORDER BY i."postrider item"%s`
 
 // readTable reads the rows of one table. Where the memory is used up, the chunk ends there.
 func (c *chunk) readTable(ctx context.Context, tx pgx.Tx, t *table, from int64) error {
@@ -122,8 +124,8 @@ func (c *chunk) readTable(ctx context.Context, tx pgx.Tx, t *table, from int64) 
 		order = ", t.xmin::text::bigint, t.cmin::text::bigint, t.ctid" // the first of those that share the id
 	}
 	id := t.src.Mapping.EventID
-	sql := fmt.Sprintf(lookUpSQL, c.reader.commitTimeSQL(), t.columns(), t.from, ident(id), t.idType, t.text(id),
-		c.task, from, c.items[len(c.items)-1].n, literal(t.name), cmp.Or(t.published, "true"), order)
+	sql := fmt.Sprintf(lookUpSQL, c.reader.commitTimeSQL(), t.columns(), c.task, from, c.items[len(c.items)-1].n, literal(t.name),
+		t.from, ident(id), t.idType, t.text(id), cmp.Or(t.published, "true"), order)
 	if _, err := tx.Exec(ctx, sql); err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ type Selection struct {
 	// Since (inclusive) and Until (exclusive) go by what Reader.TimeBy names. For people
 	// only: a row that committed late lies in the past.
 	Since, Until time.Time
+	// Undated takes rows of which nobody knows when they were to be within Since and Until.
+	Undated bool
 	// Aggregate is a key; AggregateType and EventType are as mapped.
 	Aggregate, AggregateType, EventType string
 	// VisibleIn is a pg_snapshot: rows whose transaction had committed when it was taken.
@@ -104,12 +106,18 @@ func (r *Reader) whereTime(q *query, t *table, sel Selection, add func(string, .
 			Hint: "map a timestamp for each source, or set track_commit_timestamp = on for events to come; or select by event id, key or type",
 		}
 	}
+	at, within := r.timeSQL(t), []string{}
 	if !sel.Since.IsZero() {
-		add("%s >= %s", r.timeSQL(t), q.param(sel.Since))
+		within = append(within, at+" >= "+q.param(sel.Since))
 	}
 	if !sel.Until.IsZero() {
-		add("%s < %s", r.timeSQL(t), q.param(sel.Until))
+		within = append(within, at+" < "+q.param(sel.Until))
 	}
+	condition := and(within)
+	if sel.Undated {
+		condition += " OR " + at + " IS NULL"
+	}
+	add("%s", condition)
 	return nil
 }
 

@@ -141,29 +141,29 @@ func (l *Loaded) readKnown(ctx context.Context, tx pgx.Tx, publisher, systemID s
 	return err
 }
 
-// EventIDs gives the ids of all events that have a row: a doubtful start counts them
-// as settled (rule 4).
-func (s *Store) EventIDs(ctx context.Context, seen func(id []byte)) error {
+// EventIDs gives the ids of all events that have a row, with their tables (schema.table)
+// where those are known, else "": a doubtful start counts them as settled (rule 4).
+func (s *Store) EventIDs(ctx context.Context, seen func(table string, id []byte)) error {
 	return s.tx(ctx, "read the ids of parked events", func(ctx context.Context, tx pgx.Tx) error {
 		return eachEventID(ctx, tx, s.cfg.Publisher, seen)
 	})
 }
 
 // EventIDs is Store.EventIDs for commands.
-func (d *Desk) EventIDs(ctx context.Context, seen func(id []byte)) error {
+func (d *Desk) EventIDs(ctx context.Context, seen func(table string, id []byte)) error {
 	return d.tx(ctx, "read the ids of parked events", func(ctx context.Context, tx pgx.Tx) error {
 		return eachEventID(ctx, tx, d.publisher, seen)
 	})
 }
 
-func eachEventID(ctx context.Context, tx pgx.Tx, publisher string, seen func(id []byte)) error {
-	rows, err := tx.Query(ctx, `SELECT event_id FROM postrider.parked WHERE publisher = $1 AND event_id IS NOT NULL`, publisher)
+func eachEventID(ctx context.Context, tx pgx.Tx, publisher string, seen func(table string, id []byte)) error {
+	rows, err := tx.Query(ctx, `SELECT coalesce(source_table, ''), event_id FROM postrider.parked WHERE publisher = $1 AND event_id IS NOT NULL`, publisher)
 	if err != nil {
 		return err
 	}
-	var id string
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		seen([]byte(id))
+	var table, id string
+	_, err = pgx.ForEachRow(rows, []any{&table, &id}, func() error {
+		seen(table, []byte(id))
 		return nil
 	})
 	return err

@@ -139,6 +139,9 @@ type Config struct {
 	// OnAck is called once for each acknowledged batch, from several goroutines at once. The slice is
 	// valid until it returns. It must not block for long: it holds up a connection.
 	OnAck func(runs []Run)
+	// OnDelivered is called once for each acknowledged batch, after OnAck and as it is, with where the batch
+	// stands. Nil, and nobody asks: it then costs nothing.
+	OnDelivered func(*Delivery)
 	// OnRefused is called once for each record that cannot be published, after everything before it in
 	// its partition was acknowledged, from several goroutines at once. It says what happens to the
 	// partition. It may block: that holds up a connection. Nil stops the partition.

@@ -155,6 +155,9 @@ func (s *sender) acknowledge(l *lane, b *batch, base int64, slow bool) {
 		p.possibleDuplicates(b)
 	}
 	p.cfg.OnAck(b.runs)
+	if p.cfg.OnDelivered != nil {
+		p.cfg.OnDelivered(l.deliver(b, base))
+	}
 	l.topic.acked.Add(float64(count))
 	p.metrics.batches.Inc()
 	p.metrics.batchEvents.Observe(float64(count))

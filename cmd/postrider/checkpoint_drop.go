@@ -197,6 +197,9 @@ func printDrop(out io.Writer, r dropResult, st checkpoint.State, publication str
 	b := r.Belongings
 	t.row("parked", "%d events outstanding, %d done", b.Parked, b.ParkedDone)
 	t.row("tasks", "%d, of which %d are open", b.Tasks, b.TasksOpen)
+	if b.Receipts {
+		t.row("receipts", "all of them")
+	}
 	if st.Row != nil && st.Row.Slot != r.Slot {
 		t.row("stays", "slot %s, to which the stored position belongs", st.Row.Slot)
 	}

@@ -46,6 +46,7 @@ func newRelay(cfg *config.Config, s pipelineSettings) (pipeline, error) {
 		Kafka:           cfg.PublisherConfig(),
 		Parking:         parking.Limits{Units: cfg.Parking.MaxHeldKeys, Events: cfg.Parking.MaxEvents},
 		Purge:           purgeConfig(cfg),
+		KeepReceipts:    time.Duration(cfg.Receipts.Keep),
 		ShutdownTimeout: time.Duration(cfg.Publisher.ShutdownTimeout),
 		Until:           relay.Until{LSN: s.UntilLSN, Now: s.UntilNow},
 		Abandon:         s.Abandon,

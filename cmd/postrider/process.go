@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/postrider/postrider/internal/config"
+	"github.com/postrider/postrider/internal/receipts"
 )
 
 // memoryBase is what the process takes beside the window: stacks, connection buffers, the ledger, metrics. With the
@@ -24,7 +25,11 @@ func limitMemory(cfg *config.Config) {
 }
 
 func memoryLimit(cfg *config.Config) int64 {
-	return int64(cfg.Publisher.Window) + memoryBase
+	limit := int64(cfg.Publisher.Window) + memoryBase
+	if cfg.Receipts.Keep > 0 {
+		limit += receipts.Buffer
+	}
+	return limit
 }
 
 // newRegistry has the process's own metrics in it.

@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/recovery"
-	"github.com/postrider/postrider/topic"
 )
 
 type recoverOptions struct {
@@ -131,9 +128,11 @@ func (o *recoverOptions) run(ctx context.Context) error {
 	}
 	progress := newProgressLine(o.app.err)
 	defer progress.close()
+	kafka := cfg.PublisherConfig()
+	kafka.Log = newLogger(o.app.err, cfg.Log)
 	r, err := recovery.Open(ctx, recovery.Config{
-		Publisher: cfg.Publisher.Name, Replication: cfg.ReplicationConfig(), Router: cfg.Router(), Kafka: cfg.PublisherConfig(),
-		Actor: actor(), Progress: func(p recovery.Progress) { progress.show(p.Phase, p.Done, p.Total) },
+		Publisher: cfg.Publisher.Name, Replication: cfg.ReplicationConfig(), Router: cfg.Router(), Kafka: kafka,
+		Actor: actor(), Progress: func(p recovery.Progress) { progress.show(recoverPhase(p), p.Done, p.Total) },
 	})
 	if err != nil {
 		return err
@@ -142,17 +141,25 @@ func (o *recoverOptions) run(ctx context.Context) error {
 	if o.abandon {
 		return o.giveUp(ctx, r)
 	}
-	closeList, err := o.listTopicOnly()
+	list, err := o.listTopicOnly()
 	if err != nil {
 		return err
 	}
 	report, err := o.do(ctx, r)
 	progress.close()
-	err = errors.Join(err, closeList())
+	err = errors.Join(err, list.end(report.Compared, o.app.err))
 	if report.Evidence.Publisher != "" {
 		err = errors.Join(err, o.print(report, err))
 	}
 	return err
+}
+
+// recoverPhase is what the line of progress says.
+func recoverPhase(p recovery.Progress) string {
+	if len(p.AwaitedTopics) == 0 {
+		return p.Phase
+	}
+	return p.Phase + ", waits for topic " + strings.Join(p.AwaitedTopics, ", ")
 }
 
 func (o *recoverOptions) do(ctx context.Context, r *recovery.Recovery) (recovery.Report, error) {
@@ -175,36 +182,4 @@ func (o *recoverOptions) giveUp(ctx context.Context, r *recovery.Recovery) error
 	}
 	_, err = fmt.Fprintf(o.app.out, "recovery %d is given up; postrider recover shows what is true now\n", id)
 	return err
-}
-
-// topicOnlyRecord is a line of --topic-only.
-type topicOnlyRecord struct {
-	EventID   string    `json:"event_id"`
-	Topic     string    `json:"topic"`
-	Partition int32     `json:"partition"`
-	Offset    int64     `json:"offset"`
-	Time      time.Time `json:"time"`
-	Key       *string   `json:"key"`
-}
-
-// listTopicOnly opens the file of --topic-only.
-func (o *recoverOptions) listTopicOnly() (finish func() error, err error) {
-	if o.topicOnly == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(o.topicOnly)
-	if err != nil {
-		return nil, &operr.Error{Class: operr.Config, Op: "write", Subject: "--topic-only", Err: err}
-	}
-	enc := json.NewEncoder(file)
-	enc.SetEscapeHTML(false)
-	o.TopicOnly = func(rec *topic.Record, id []byte) error {
-		line := topicOnlyRecord{EventID: string(id), Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Time: rec.Time.UTC()}
-		if rec.Key != nil {
-			key := string(rec.Key)
-			line.Key = &key
-		}
-		return enc.Encode(line)
-	}
-	return file.Close, nil
 }

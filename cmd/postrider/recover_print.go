@@ -136,6 +136,7 @@ func (p *recoverScreen) comparison(r *recovery.Report) {
 	count("in the topic", c.InTopic, "")
 	count("replaced", c.Replaced, "their topic is compacted, and has a later event of their key")
 	count("on the stream", c.OnStream, "the relay publishes them")
+	count("gone", c.Gone, "deleted since they were listed, and in no topic")
 	count("conflicts", c.Conflicts, "have the id of a record with another key or value (--conflicts)")
 	count("expired", c.Expired, "are from before their topic's first record (--expired)")
 	rows = append(rows, [2]string{"to publish", fmt.Sprint(c.ToPublish)})

@@ -246,6 +246,11 @@ func TestReplayPublishesCopiesOnly(t *testing.T) {
 		t.Errorf("left out: %s", got)
 	}
 	s.replay(t, "--all", "--yes", "--reason", "a test").expect(t, operr.Config.ExitCode(), "no event that may be published again")
+	// A recover has published what the snapshot did not cover, and nothing from before the slot.
+	s.db.Exec(t, `INSERT INTO postrider.task (publisher, kind, state, created_by) SELECT publisher, 'recover', 'done', 'a test' FROM postrider.checkpoint`)
+	if got := left(); got != "0 unconfirmed 4 before_slot 13" {
+		t.Errorf("left out after a recover: %s", got)
+	}
 
 	// A checkpoint that is of another server proves nothing.
 	s.db.Exec(t, `UPDATE postrider.checkpoint SET system_id = '1'`)

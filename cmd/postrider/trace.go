@@ -29,7 +29,8 @@ func newTraceCommand(a *app) *cobra.Command {
 		Long: "Looks for an event by its id: in which table and transaction its row is, whether the confirmed position covers it, whether\n" +
 			"it is parked and why, and at which topic, partition and offset it was published. The topic is searched by the row's\n" +
 			"time, in the partition of its key first, then before that and in the other partitions. Without a row the topics that the\n" +
-			"routes name, and those of --topic, are searched from their beginning, which takes as long as reading them.\n\n" +
+			"routes name, and those of --topic, are searched from their beginning, which takes as long as reading them. Where receipts\n" +
+			"are kept (receipts.keep) and say where it is, that one record is looked at, and besides it the topics of --topic alone.\n\n" +
 			"It reads only, beside a running relay. The exit code is 0 when the event is where it should be: published, waiting for\n" +
 			"the relay or a backfill, parked or discarded. It is 8 when it is missing, published otherwise than its row says, or nowhere.",
 		Example: "  postrider trace 0b7f0a3e-4f0e-4d5c-9f8e-2f7f6f0f6a11\n  postrider trace 4711 --topic outbox.event.order --json",
@@ -79,6 +80,10 @@ func printTrail(out io.Writer, tr *reconcile.Trail) error {
 		p := &tr.Parked[i]
 		t.row("parked", "number %d, %s since %s: %s %s", p.ID, p.State, p.ParkedAt.UTC().Format(time.RFC3339), p.Reason, p.Error)
 	}
+	if len(tr.Receipts) > 0 {
+		r := &tr.Receipts[0]
+		t.row("acknowledged", "%s, %s (receipt%s), %s", r.Place(), r.AckedAt.Format(time.RFC3339Nano), firstOf(len(tr.Receipts)), r.Words())
+	}
 	for i := range tr.Records {
 		r := &tr.Records[i]
 		t.row("record", "%s, partition %d, offset %d, %s%s", r.Topic, r.Partition, r.Offset, r.Time.Format(time.RFC3339), recordNotes(r))
@@ -110,6 +115,13 @@ func printRow(t *table, tr *reconcile.Trail) {
 	} else {
 		t.row("goes to", "%s", row.Topic)
 	}
+}
+
+func firstOf(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", the first of %d", n)
 }
 
 func confirmedText(tr *reconcile.Trail) string {

@@ -54,6 +54,7 @@ func (c *Config) bounds() []bound {
 		count("replay.approval_above", c.Replay.ApprovalAbove, 0, 1_000_000_000),
 		orZero(span("purge.every", c.Purge.Every, minEvery, maxEvery)),
 		count("purge.batch", c.Purge.Batch, 1, 10_000),
+		orZero(span("receipts.keep", c.Receipts.Keep, time.Minute, maxRetention)),
 		span("purge.pause", c.Purge.Pause, 0, time.Minute),
 		span("kafka.authorization_grace", k.AuthorizationGrace, time.Second, 24*time.Hour),
 	}

@@ -16,6 +16,7 @@ type Config struct {
 	Parking     Parking     `yaml:"parking"`
 	Replay      Replay      `yaml:"replay"`
 	Purge       Purge       `yaml:"purge"`
+	Receipts    Receipts    `yaml:"receipts"`
 	Admin       Admin       `yaml:"admin"`
 	Log         Log         `yaml:"log"`
 }
@@ -129,6 +130,11 @@ type SourcePurge struct {
 	Every     *Duration `yaml:"every,omitempty"`
 	Retention *Duration `yaml:"retention,omitempty"`
 	AgeColumn Timestamp `yaml:"age_column,omitempty"`
+}
+
+// Receipts keeps where events were acknowledged.
+type Receipts struct {
+	Keep Duration `yaml:"keep"`
 }
 
 // Admin is the HTTP server for metrics, health and status.

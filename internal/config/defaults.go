@@ -52,6 +52,7 @@ func defaultConfig() *Config {
 		// Every 0: a relay deletes nothing unless it is told to. 1000 rows, then a pause:
 		// 10,000 rows a second at most.
 		Purge: Purge{Batch: 1000, Pause: Duration(100 * time.Millisecond)},
+		// Receipts: a row more in the database for each event is for the operator to ask for.
 		Admin: Admin{Listen: "127.0.0.1:9464"},
 		Log:   Log{Level: "info", Format: LogAuto},
 	}

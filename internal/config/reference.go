@@ -24,7 +24,7 @@ type Key struct {
 // Reference lists all keys in the order of the file.
 func Reference() []Key {
 	var keys []Key
-	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, sourcePurgeKeys, parkingKeys, purgeKeys, replayKeys, localKeys} {
+	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, sourcePurgeKeys, parkingKeys, purgeKeys, receiptKeys, replayKeys, localKeys} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -263,6 +263,14 @@ var purgeKeys = []Key{
 	{Path: "purge.retention", Type: typeDuration, Default: "none", Sample: "168h", Doc: "How old a row must be; 0s deletes all that is confirmed. 0s to 20 years."},
 	{Path: "purge.batch", Type: typeNumber, Doc: "Rows that one statement deletes, in a transaction of its own. 1 to 10000."},
 	{Path: "purge.pause", Type: typeDuration, Doc: "Between two such statements. 0s to 1m."},
+}
+
+var receiptKeys = []Key{
+	{
+		Path: "receipts", Type: typeSection, Active: true,
+		Doc: "A row of postrider.receipt for each event that Kafka has acknowledged: topic, partition, offset and when. With them `postrider trace` answers at once, also for an event whose row was purged. docs/reconcile.md says what they cost.",
+	},
+	{Path: "receipts.keep", Type: typeDuration, Doc: "How long they are kept. 0s: none are written; else 1m to 20 years."},
 }
 
 var localKeys = []Key{

@@ -511,9 +511,14 @@ func TestStopWhileTheBrokerIsSilent(t *testing.T) {
 func TestQuietOutboxHoldsNoWAL(t *testing.T) {
 	t.Parallel()
 	server := testkit.PrivatePostgres(t, devstack.PostgresOptions{Settings: map[string]string{"autovacuum": "off"}})
-	for _, timeout := range []string{"60s", "0"} {
-		t.Run("wal_sender_timeout "+timeout, func(t *testing.T) {
+	for _, c := range []struct {
+		timeout  string
+		receipts time.Duration
+	}{{"60s", 0}, {"0", 0}, {"60s", time.Second}} {
+		t.Run(fmt.Sprintf("wal_sender_timeout %s, receipts for %s", c.timeout, c.receipts), func(t *testing.T) {
 			f := newFixture(t, testkit.NewDB(t, server.DSN()), testkit.Kafka(t))
+			timeout := c.timeout
+			f.cfg.KeepReceipts, f.cfg.Timers.Prune = c.receipts, 50*time.Millisecond
 			f.cfg.Replication.ConnString += "&options=-c%20wal_sender_timeout%3D" + timeout
 			f.cfg.Replication.StatusInterval = statusEvery
 			r := f.start()

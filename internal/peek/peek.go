@@ -49,9 +49,9 @@ type Options struct {
 	Payload bool
 	// Max ends the look after so many events; 0: never.
 	Max int64
-	// Each, if set, hears the id of every event on the stream, also of those that are
-	// published or parked already. The bytes are valid until it returns.
-	Each func(id []byte)
+	// Each, if set, hears the source (schema.table) and the id of every event on the stream, also of
+	// those that are published or parked already. The bytes are valid until it returns.
+	Each func(table string, id []byte)
 	// Progress, if set, hears how far the look is, at the end of each transaction.
 	Progress func(at event.LSN)
 }

@@ -22,6 +22,8 @@ type reader struct {
 	held   *parking.Held
 	parked map[event.Position]bool
 	msg    event.Message
+	rel    *event.Relation // of the row before, for Each
+	table  string          // its source
 
 	report  Report
 	kinds   tally
@@ -97,7 +99,11 @@ func (r *reader) Insert(row *event.Row) error {
 		return nil
 	}
 	if r.opts.Each != nil && r.msg.EventID != nil {
-		r.opts.Each(r.msg.EventID)
+		if row.Relation != r.rel {
+			schema, table, _ := r.roots.Source(row.Relation)
+			r.rel, r.table = row.Relation, replication.Table{Schema: schema, Name: table}.String()
+		}
+		r.opts.Each(r.table, r.msg.EventID)
 	}
 	return r.count(refusal)
 }

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +57,8 @@ type Trail struct {
 	NotProved string  `json:"not_proved,omitempty"`
 	// Parked has its history in the parked store.
 	Parked []parking.Info `json:"parked"`
+	// Receipts say where it was acknowledged, the first one first; empty where none is kept.
+	Receipts []TracedReceipt `json:"receipts"`
 	// Records are those that were found, oldest first in each partition.
 	Records []TracedRecord `json:"records"`
 	// Searched says where records were looked for.
@@ -108,8 +109,9 @@ type trace struct {
 }
 
 // Trace looks for an event by its id. more are topics to search besides the event's own.
+// Where receipts say where it is, no other topic is searched.
 func Trace(ctx context.Context, cfg Config, eventID string, more []string) (*Trail, error) {
-	t := &trace{cfg: cfg, id: []byte(eventID), trail: &Trail{EventID: eventID, Parked: []parking.Info{}, Records: []TracedRecord{}, Searched: []string{}}}
+	t := &trace{cfg: cfg, id: []byte(eventID), trail: &Trail{EventID: eventID, Parked: []parking.Info{}, Receipts: []TracedReceipt{}, Records: []TracedRecord{}, Searched: []string{}}}
 	var err error
 	if t.idHeaders, err = idHeaders(cfg.Router.Sources); err != nil {
 		return nil, err
@@ -124,10 +126,13 @@ func Trace(ctx context.Context, cfg Config, eventID string, more []string) (*Tra
 	}
 	defer t.reader.Close(ctx)
 	// The checkpoint before the topics: what it covers is there by then.
-	for _, step := range []func(context.Context) error{t.readRow, t.readCheckpoint, t.readParked} {
+	for _, step := range []func(context.Context) error{t.readRow, t.readCheckpoint, t.readParked, t.readReceipts} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if err := t.followReceipts(ctx); err != nil {
+		return nil, err
 	}
 	if err := t.search(ctx, more); err != nil {
 		return nil, err
@@ -178,20 +183,12 @@ func (t *trace) readParked(ctx context.Context) error {
 	return err
 }
 
-// search looks through the event's own topic, or, where nothing says which that is,
-// through those that are known.
+// search looks through the topics that were asked for, and, where no receipt says where the
+// event is, through its own topic, or, where nothing says which that is, those that are known.
 func (t *trace) search(ctx context.Context, more []string) error {
 	names := slices.Clone(more)
-	if t.found != nil && t.found.Message.Topic != "" {
-		names = append([]string{t.found.Message.Topic}, names...)
-	}
-	for _, p := range t.trail.Parked {
-		if p.Topic != nil && *p.Topic != "" {
-			names = append(names, *p.Topic)
-		}
-	}
-	if t.found == nil || len(names) == 0 {
-		names = append(names, t.reader.StaticTopics()...)
+	if !t.trail.receipted() {
+		names = t.likelyTopics(names)
 	}
 	searched := map[string]bool{}
 	for _, name := range names {
@@ -204,6 +201,25 @@ func (t *trace) search(ctx context.Context, more []string) error {
 		}
 	}
 	return nil
+}
+
+// likelyTopics adds those where the event may be to those that were asked for.
+func (t *trace) likelyTopics(names []string) []string {
+	if t.found != nil && t.found.Message.Topic != "" {
+		names = append([]string{t.found.Message.Topic}, names...)
+	}
+	for _, p := range t.trail.Parked {
+		if p.Topic != nil && *p.Topic != "" {
+			names = append(names, *p.Topic)
+		}
+	}
+	for i := range t.trail.Receipts {
+		names = append(names, t.trail.Receipts[i].Topic)
+	}
+	if t.found == nil || len(names) == 0 {
+		names = append(names, t.reader.StaticTopics()...)
+	}
+	return names
 }
 
 // searchTopic goes from where the event is likely to where it is not, until it is found.
@@ -299,16 +315,13 @@ func (t *trace) scan(ctx context.Context, name string, span topic.Span, words st
 	if total == 0 {
 		return false, nil
 	}
-	before := len(t.trail.Records)
 	err = t.topics.Scan(ctx, name, span, func(rec *topic.Record) error {
 		if read++; read%progressEvery == 0 && t.cfg.Progress != nil {
 			t.cfg.Progress(Progress{Phase: "search topic " + name, Done: read, Total: total})
 		}
-		for _, header := range t.idHeaders {
-			if id, ok := rec.Header(header); ok && bytes.Equal(id, t.id) {
-				t.record(rec)
-				break
-			}
+		if t.isOurs(rec) {
+			t.record(rec)
+			done = true
 		}
 		return nil
 	})
@@ -317,11 +330,14 @@ func (t *trace) scan(ctx context.Context, name string, span topic.Span, words st
 		which = fmt.Sprintf("partition %d", span.Partitions[0])
 	}
 	t.searched("%s, %s, %s: %d records", name, which, words, read)
-	return len(t.trail.Records) > before, err
+	return done, err
 }
 
 func (t *trace) record(rec *topic.Record) {
-	if len(t.trail.Records) == mostRecords {
+	known := func(r TracedRecord) bool {
+		return r.Topic == rec.Topic && r.Partition == rec.Partition && r.Offset == rec.Offset // by its receipt
+	}
+	if len(t.trail.Records) == mostRecords || slices.ContainsFunc(t.trail.Records, known) {
 		return
 	}
 	r := TracedRecord{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset, Time: rec.Time.UTC(), Marks: []string{}, Differs: []string{}}
@@ -379,10 +395,15 @@ func (t *trace) conclude() {
 		say(Published, "published%s", times(len(tr.Records)))
 	case len(tr.Records) > 0:
 		say(Different, "published%s, and no record is as the row would give it now", times(len(tr.Records)))
+	case tr.receipted():
+		say(Published, "published%s; its topic does not keep the record any more", times(len(tr.Receipts)))
 	case waiting != nil:
 		say(IsParked, "parked as number %d, %s: %s", waiting.ID, waiting.State, waiting.Reason)
 	case given != nil:
 		say(IsDiscarded, "discarded as parked event %d", given.ID)
+	case t.found == nil && len(tr.Receipts) > 0:
+		r := &tr.Receipts[0]
+		say(Missing, "missing: it was acknowledged at %s, %s, and nothing that was searched has it", r.Place(), r.Words())
 	case t.found == nil:
 		say(Nowhere, "not found anywhere: no table has it, it is not parked, and no topic that was searched has it")
 	case t.older:
@@ -409,10 +430,12 @@ func (tr *Trail) Error() error {
 		return nil
 	}
 	e := &operr.Error{Class: operr.Findings, Op: "trace", Subject: "event " + tr.EventID, Err: errors.New(tr.Words)}
-	switch tr.State {
-	case Missing, Different:
+	switch {
+	case tr.State == Missing && tr.Row == nil:
+		e.Hint = "its row is gone too: a backup of the database, or who wrote it; then kafka's own word on what became of the topic"
+	case tr.State == Missing || tr.State == Different:
 		e.Hint = "postrider reconcile, for whether it is the only one; postrider replay --event-id " + tr.EventID + " publishes it"
-	case Nowhere:
+	case tr.State == Nowhere:
 		e.Hint = "check the id; name further topics with --topic; a row that was purged and a record that retention removed leave no trace"
 	}
 	return e

@@ -29,6 +29,7 @@ const (
 	replaced             // its topic is compacted, and has a later event of its key
 	conflict             // its topic has another event of that id
 	expired              // its topic does not reach back to its time
+	gone                 // its row was deleted since it was listed
 )
 
 // unknownTime marks a candidate of which nobody knows when it was published.
@@ -42,7 +43,7 @@ type candidate struct {
 	n      int64  // its number in the list, or 0
 	millis int64  // the record's time, or unknownTime
 	commit int64  // when its transaction committed, or unknownTime
-	topic  uint32 // in candidates.topics; noTopic where the router refused it
+	topic  uint32 // in candidates.topics; noTopic where the router refused it, or its row is gone
 	table  uint32 // in candidates.tables
 	kind   uint32 // in candidates.kinds
 	fate   fate
@@ -89,6 +90,26 @@ func (c *candidates) add(table string, n int64, commit time.Time, msg *event.Mes
 	return nil
 }
 
+// addGone adds items of which the row is gone, unless it was there a moment ago. It takes a
+// sealed list and seals it again.
+func (c *candidates) addGone(each func(yield func(table string, n int64, id []byte) error) error) error {
+	var added []candidate
+	err := each(func(table string, n int64, id []byte) error {
+		for m := range c.withID(id) {
+			if m.n == n {
+				return nil
+			}
+		}
+		added = append(added, candidate{
+			id: c.hash(id), n: n, millis: unknownTime, commit: unknownTime, topic: noTopic, table: c.tables.index(table), kind: c.kinds.index("\x00"), fate: gone,
+		})
+		return nil
+	})
+	c.list = append(c.list, added...)
+	c.seal()
+	return err
+}
+
 // seal sorts the list; no add comes after it.
 func (c *candidates) seal() {
 	slices.SortFunc(c.list, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.n, b.n)) })
@@ -112,6 +133,9 @@ func (c *candidates) withID(id []byte) iter.Seq[*candidate] {
 func (c *candidates) record(topic uint32, id, key, value []byte, repaired bool) (known bool) {
 	digest, have := uint64(0), false
 	for m := range c.withID(id) {
+		if m.fate == gone {
+			m.fate = inTopic // nothing is left to compare it by; the table does not have it, so that it is not known
+		}
 		if m.topic != topic {
 			continue
 		}

@@ -30,6 +30,8 @@ type Comparison struct {
 	// Replaced are not in their topic, which is compacted and has a later event of their key.
 	Replaced int64 `json:"replaced"`
 	// Conflicts have the id of another event of their topic, Expired are from before the topic's first record.
+	// Gone rows were deleted since they were listed, and are in no topic.
+	Gone      int64 `json:"gone"`
 	Conflicts int64 `json:"conflicts"`
 	Expired   int64 `json:"expired"`
 	// ToPublish is what is left.
@@ -93,7 +95,6 @@ type comparison struct {
 
 // compare settles what it can.
 func (c *comparison) compare(ctx context.Context, topics []string) error {
-	c.c.seal()
 	c.result.Candidates = int64(len(c.c.list))
 	if err := c.settleParked(ctx); err != nil {
 		return err
@@ -362,7 +363,7 @@ func (c *comparison) conclude() {
 	decide(expired, &c.result.Expired, c.o.Expired)
 	c.result.Parked, c.result.OnStream = c.c.count(isParked), c.c.count(onStream)
 	c.result.InTopic = c.c.count(inTopic)
-	c.result.Replaced, c.result.ToPublish = c.c.count(replaced), c.c.count(missing)
+	c.result.Replaced, c.result.ToPublish, c.result.Gone = c.c.count(replaced), c.c.count(missing), c.c.count(gone)
 	keys := map[uint64]bool{}
 	c.c.late(func(m *candidate) {
 		c.result.Late++
@@ -407,9 +408,20 @@ func idHeaders(sources []router.Source) (headers []string) {
 	return headers
 }
 
-// load reads candidates: those of a task's list, or of a selection.
+// load reads candidates, and seals them: those of a task's list, or of a selection.
 func (c *comparison) load(ctx context.Context, reader *outbox.Reader, task int64, sel outbox.Selection) error {
 	c.r.progress(Progress{Phase: "read the table"})
+	if err := c.loadRows(ctx, reader, task, sel); err != nil {
+		return err
+	}
+	c.c.seal()
+	if task == 0 {
+		return nil
+	}
+	return c.c.addGone(func(yield func(string, int64, []byte) error) error { return reader.Gone(ctx, task, yield) })
+}
+
+func (c *comparison) loadRows(ctx context.Context, reader *outbox.Reader, task int64, sel outbox.Selection) error {
 	return reader.Each(ctx, task, sel, func(row outbox.Candidate) error {
 		if row.Refusal != nil {
 			c.result.Refused++

@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
@@ -129,5 +130,14 @@ func TestVantageHolds(t *testing.T) {
 		if v.holds(f) {
 			t.Errorf("%s: it is trusted", name)
 		}
+	}
+}
+
+// --since leaves out what is older; a row of which nobody knows the time may be missing.
+func TestSinceKeepsUndatedRows(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if sel := selection(&Facts{}, AllRows, &since); !sel.Undated || !sel.Since.Equal(since) {
+		t.Errorf("%+v", sel)
 	}
 }

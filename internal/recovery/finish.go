@@ -111,7 +111,6 @@ func (r *Recovery) takeUp(ctx context.Context, reader *outbox.Reader, t *task, o
 	if err := c.load(ctx, reader, t.ID, outbox.Selection{}); err != nil {
 		return err
 	}
-	c.c.seal()
 	if !o.WithoutTopics {
 		if err := c.readBehind(ctx, t.Detail.Ends); err != nil {
 			return err

@@ -36,6 +36,8 @@ type Config struct {
 type Progress struct {
 	Phase       string
 	Done, Total int64
+	// AwaitedTopics do not exist: events wait for them.
+	AwaitedTopics []string
 }
 
 // Decision is what a person says about events of which nothing can be proved.
@@ -158,7 +160,7 @@ func (r *Recovery) DryRun(ctx context.Context, o Options) (Report, error) {
 	if err := r.weigh(ctx, reader, c, 0, sel, d.Method); err != nil {
 		return report, err
 	}
-	report.Comparison, report.ToPublish = &c.result, c.c.groups()
+	report.Compared, report.Comparison, report.ToPublish = !o.WithoutTopics, &c.result, c.c.groups()
 	report.Unknown = unknown(&f, d, o, &c.result)
 	return report, nil
 }
@@ -204,7 +206,20 @@ func (r *Recovery) Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	if err := r.alone(ctx, t); err != nil {
+		return report, err
+	}
 	return r.work(ctx, report, t, &f, o)
+}
+
+// alone gives the task up where a relay took the slot before the task was there to keep it
+// out: it publishes what the stream brings, and nothing of the table may come between.
+func (r *Recovery) alone(ctx context.Context, t *task) error {
+	slot, err := replication.ReadSlot(ctx, r.conn, r.cfg.Replication.Slot)
+	if err != nil || !slot.Active {
+		return err
+	}
+	return errors.Join(r.errHeld(ctx, slot), r.giveUp(ctx, t, "somebody has taken the slot meanwhile"))
 }
 
 // Resume goes on with the open task. Decisions in o replace those of the task.
@@ -364,7 +379,6 @@ func (r *Recovery) weigh(ctx context.Context, reader *outbox.Reader, c *comparis
 	if err := c.load(ctx, reader, task, sel); err != nil {
 		return err
 	}
-	c.c.seal()
 	if method == KeepSlot {
 		until, err := r.store.WALEnd(ctx)
 		if err == nil {
@@ -424,7 +438,7 @@ func (r *Recovery) compare(ctx context.Context, reader *outbox.Reader, report *R
 	if err := r.weigh(ctx, reader, c, t.ID, outbox.Selection{}, t.Detail.Method); err != nil {
 		return err
 	}
-	report.Comparison, report.ToPublish = &c.result, c.c.groups()
+	report.Compared, report.Comparison, report.ToPublish = !o.WithoutTopics, &c.result, c.c.groups()
 	if err := c.undecided(); err != nil {
 		return errors.Join(err, r.fail(ctx, t, err.Error()))
 	}
@@ -453,7 +467,7 @@ func (t *task) keepMissing(ctx context.Context, tx pgx.Tx, c *candidates) error 
 	i := 0
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "postrider_missing"}, []string{"n"}, pgx.CopyFromFunc(func() ([]any, error) {
 		for ; i < len(c.list); i++ {
-			if m := &c.list[i]; m.fate == missing {
+			if m := &c.list[i]; m.fate == missing || m.fate == gone { // to be published, or told
 				i++
 				return []any{m.n}, nil
 			}
@@ -495,8 +509,10 @@ func (r *Recovery) publish(ctx context.Context, reader *outbox.Reader, report *R
 	result, err := reissue.Run(ctx, reissue.Config{
 		Publisher: r.cfg.Kafka, PerSecond: o.PerSecond, Total: t.Total, Refused: t.Refused,
 		Mark: mark(t.ID), Withheld: withheld, MaxHeld: len(withheld) + reissue.DefaultMaxHeld,
-		Save:     reissue.NewDesk(r.conn, r.cfg.Publisher, r.cfg.Actor).Saver(t.ID),
-		Progress: func(p reissue.Progress) { r.progress(Progress{Phase: "publish", Done: p.Done, Total: p.Total}) },
+		Save: reissue.NewDesk(r.conn, r.cfg.Publisher, r.cfg.Actor).Saver(t.ID),
+		Progress: func(p reissue.Progress) {
+			r.progress(Progress{Phase: "publish", Done: p.Done, Total: p.Total, AwaitedTopics: p.AwaitedTopics})
+		},
 	}, t.Done, func(ctx context.Context, from int64, yield reissue.Yield) error {
 		return reader.Items(ctx, t.ID, from, outbox.Yield(yield))
 	})

@@ -16,6 +16,8 @@ type Report struct {
 	Diagnosis Diagnosis `json:"diagnosis"`
 	// Task is the task's number; 0 in a dry run.
 	Task int64 `json:"task,omitempty"`
+	// Compared says that this call has read the topics, and called Options.TopicOnly for all it was to.
+	Compared bool `json:"-"`
 	// Comparison is null where nothing was compared.
 	Comparison *Comparison `json:"comparison"`
 	// ToPublish counts what is missing, by topic and types.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/replication"
 )
 
 // step is how far a task is. Each is durable before the next begins.
@@ -148,7 +149,8 @@ func (r *Recovery) fail(ctx context.Context, t *task, why string) error {
 }
 
 // Abandon gives an open task up. What it has published stays published; the position is
-// as it was, so that `run` refuses as before and recover may begin anew.
+// as it was, so that `run` refuses as before and recover may begin anew. Where nothing is
+// stored, the slot that the task made goes: `run` would begin at it.
 func (r *Recovery) Abandon(ctx context.Context, reason string) (int64, error) {
 	open, _, err := openTasks(ctx, r.conn, r.cfg.Publisher)
 	if err != nil {
@@ -157,13 +159,40 @@ func (r *Recovery) Abandon(ctx context.Context, reason string) (int64, error) {
 	if len(open) == 0 {
 		return 0, &operr.Error{Class: operr.Config, Op: "abandon", Subject: "the recovery", Err: errors.New("none is open"), Hint: "postrider recover"}
 	}
-	t := open[0]
-	return t.ID, r.inTx(ctx, "abandon", func(tx pgx.Tx) error {
+	t := &open[0]
+	if err := r.dropMade(ctx, t); err != nil {
+		return 0, err
+	}
+	return t.ID, r.giveUp(ctx, t, reason)
+}
+
+// giveUp cancels a task.
+func (r *Recovery) giveUp(ctx context.Context, t *task, reason string) error {
+	return r.inTx(context.WithoutCancel(ctx), "abandon", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE postrider.task SET state = 'cancelled', finished_at = clock_timestamp() WHERE id = $1`, t.ID); err != nil {
 			return err
 		}
 		return r.audit(ctx, tx, "recover.abandon", map[string]any{"task": t.ID, "step": t.Detail.Step, "done": t.Done, "total": t.Total, "reason": reason})
 	})
+}
+
+// dropMade drops the slot that a task made where there was none, and no position is stored.
+func (r *Recovery) dropMade(ctx context.Context, t *task) error {
+	if t.Detail.Case != CaseNoRow || t.Detail.Method != NewSlot {
+		return nil
+	}
+	stored, err := r.store.Load(ctx)
+	if err != nil || stored != nil {
+		return err
+	}
+	slot, err := replication.ReadSlot(ctx, r.conn, r.cfg.Replication.Slot)
+	switch {
+	case err != nil || !slot.Exists:
+		return err
+	case slot.Active:
+		return r.errHeld(ctx, slot)
+	}
+	return r.dropSlot(ctx, t, slot)
 }
 
 // lockSQL is the lock that backfill and recover of one publisher share.

@@ -21,7 +21,7 @@ func selection(f *Facts, scope Scope, since *time.Time) outbox.Selection {
 		sel.NotCovered = f.Stored.Snapshot
 	}
 	if since != nil {
-		sel.Since = *since
+		sel.Since, sel.Undated = *since, true // what nobody knows the time of may be missing
 	}
 	return sel
 }

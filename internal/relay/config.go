@@ -43,6 +43,9 @@ type Config struct {
 	// Purge deletes confirmed rows on a schedule.
 	Purge Purge
 
+	// KeepReceipts is how long it is kept where each event was acknowledged; 0 keeps nothing.
+	KeepReceipts time.Duration
+
 	Timers Timers
 
 	Log        zerolog.Logger
@@ -69,7 +72,8 @@ type Timers struct {
 	// heard is noticed within Watch and that, and must be before it can give the slot
 	// to another instance, which takes wal_sender_timeout (trap 20). Default 5 s.
 	Statement time.Duration
-	// Prune is how often parked events that are done with are removed. Default 1 min.
+	// Prune is how often parked events that are done with are removed, and receipts that
+	// are old. Default 1 min.
 	Prune time.Duration
 	// ParkedLog is how often it is said that events are parked, while the number does
 	// not change; where it does, at StandbyLog. Default 10 min.

@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/tickoff"
 	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/replication"
 )
 
 // doubt is the tick-off of a doubtful start (rule 4): rows of the table that the
@@ -60,13 +61,26 @@ func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row, snapshot ch
 	return d, nil
 }
 
-// seen clears a suspect that came on the stream.
-func (d *doubt) seen(id []byte) {
+// seen clears a suspect that came on the stream, or is parked.
+func (d *doubt) seen(table string, id []byte) {
 	d.mu.Lock()
 	if !d.passed {
-		d.suspects.Settle(id)
+		d.suspects.Settle(table, id)
 	}
 	d.mu.Unlock()
+}
+
+// seen tells a doubtful start of the row that was routed last, now that its event is on its
+// way, or goes to be parked.
+func (h *handler) seen(rel *event.Relation) {
+	if h.gen.doubt == nil || h.msg.EventID == nil {
+		return
+	}
+	if rel != h.doubtRel {
+		schema, table, _ := h.roots.Source(rel)
+		h.doubtRel, h.doubtTable = rel, replication.Table{Schema: schema, Name: table}.String()
+	}
+	h.gen.doubt.seen(h.doubtTable, h.msg.EventID)
 }
 
 // settleDoubt says whether storing may go on. The error lists what neither the

@@ -89,10 +89,10 @@ func (g *generation) searchTopics(ctx context.Context, d *doubt) error {
 	there := d.part()
 	if err := rows.Rows(ctx, outbox.Selection{NotCovered: d.snapshot}, func(row *outbox.Row) error {
 		m := row.Message
-		if !d.suspected(m.EventID) {
+		if !d.suspected(row.Table, m.EventID) {
 			return nil
 		}
-		there.Add(m.EventID)
+		there.Add(row.Table, m.EventID, m.Topic)
 		if row.Refusal == nil {
 			oldest, known := since[m.Topic]
 			if !known {
@@ -112,7 +112,7 @@ func (g *generation) searchTopics(ctx context.Context, d *doubt) error {
 	}
 	defer records.Close()
 	for name, millis := range since {
-		if err := g.searchTopic(ctx, d, records, name, time.UnixMilli(millis).Add(-searchMargin)); err != nil {
+		if err := g.searchTopic(ctx, d, there, records, name, time.UnixMilli(millis).Add(-searchMargin)); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (g *generation) searchTopics(ctx context.Context, d *doubt) error {
 
 // searchTopic reads a topic from where the events are likely, and what is before that
 // only where some are not found.
-func (g *generation) searchTopic(ctx context.Context, d *doubt, records *topic.Reader, name string, since time.Time) error {
+func (g *generation) searchTopic(ctx context.Context, d *doubt, there *tickoff.Suspects, records *topic.Reader, name string, since time.Time) error {
 	ends, err := records.Ends(ctx, name)
 	if errors.Is(err, topic.ErrNoTopic) {
 		return nil
@@ -141,7 +141,7 @@ func (g *generation) searchTopic(ctx context.Context, d *doubt, records *topic.R
 		if err := records.Scan(ctx, name, span, func(rec *topic.Record) error {
 			for _, header := range g.idHeaders() {
 				if id, ok := rec.Header(header); ok {
-					d.seen(id)
+					d.found(there, name, id)
 				}
 			}
 			return nil
@@ -173,10 +173,19 @@ func (g *generation) idHeaders() (names []string) {
 }
 
 // suspected says that a row is neither covered, nor came on the stream, nor was found.
-func (d *doubt) suspected(id []byte) bool {
+func (d *doubt) suspected(table string, id []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.passed && d.suspects.Has(id)
+	return !d.passed && d.suspects.Has(table, id)
+}
+
+// found clears the suspects whose event a topic has.
+func (d *doubt) found(there *tickoff.Suspects, topic string, id []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.passed {
+		d.suspects.Found(there, topic, id)
+	}
 }
 
 func (d *doubt) part() *tickoff.Suspects {

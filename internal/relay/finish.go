@@ -38,6 +38,8 @@ func (l *link) finish(refusal *event.Refusal) error {
 	closing, stopClosing := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer stopClosing()
 	stored := l.stopKeeper(closing)
+	// Last, and in what is left of the time to stop: nothing waits for them.
+	g.relay.receipts.Close(ctx)
 	return l.outcome(refusal, errors.Join(drained, stored))
 }
 

@@ -99,6 +99,9 @@ func newGeneration(r *Relay) (*generation, error) {
 	kafka.Log = r.cfg.Log
 	kafka.Registerer = g.registry
 	kafka.OnAck = g.acknowledged
+	if r.receipts != nil {
+		kafka.OnDelivered = r.receipts.Take
+	}
 	kafka.OnRefused = g.parkRefused
 	if g.publisher, err = publisher.New(kafka); err != nil {
 		return nil, configError(err)

@@ -32,6 +32,9 @@ type handler struct {
 	// roots finds the source behind a leaf of a partitioned table.
 	roots *roots.Finder
 	msg   event.Message
+	// doubtTable is the source of doubtRel, the relation of the last row of a doubtful start.
+	doubtRel   *event.Relation
+	doubtTable string
 }
 
 var (
@@ -103,6 +106,7 @@ func (h *handler) Insert(row *event.Row) error {
 	if held, full, err := h.parkHeld(); err != nil || full != nil {
 		return h.haltOr(full, err)
 	} else if held {
+		h.seen(row.Relation)
 		return nil
 	}
 	h.gen.ledger.Add()
@@ -110,9 +114,7 @@ func (h *handler) Insert(row *event.Row) error {
 		h.gen.ledger.Retract()
 		return fmt.Errorf("hand event over at %s: %w", row.Position, err)
 	}
-	if h.gen.doubt != nil {
-		h.gen.doubt.seen(h.msg.EventID)
-	}
+	h.seen(row.Relation)
 	return nil
 }
 
@@ -146,7 +148,11 @@ func (h *handler) settled() error {
 
 // refused parks the row, or halts at it.
 func (h *handler) refused(row *event.Row, refusal *event.Refusal) error {
-	return h.haltOr(h.parkRow(row, refusal))
+	halt, err := h.parkRow(row, refusal)
+	if halt == nil && err == nil {
+		h.seen(row.Relation)
+	}
+	return h.haltOr(halt, err)
 }
 
 func (h *handler) haltOr(refusal *event.Refusal, err error) error {

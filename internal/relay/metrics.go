@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/control"
+	"github.com/postrider/postrider/internal/receipts"
 	"github.com/postrider/postrider/replication"
 )
 
@@ -17,28 +18,31 @@ const keySlot = "slot"
 
 // metrics are the relay's own; the publisher has its own set.
 type metrics struct {
-	published     prometheus.Counter
-	unrouted      prometheus.Counter
-	reconnects    prometheus.Counter
-	generations   prometheus.Counter
-	ignoredOps    *prometheus.CounterVec
-	refusals      *prometheus.CounterVec
-	parked        *prometheus.CounterVec
-	deadLetters   *prometheus.CounterVec
-	parkedNow     *prometheus.GaugeVec
-	parkedOldest  prometheus.GaugeFunc
-	ownerless     prometheus.Gauge
-	heldKeys      prometheus.GaugeFunc
-	paused        prometheus.Gauge
-	purged        *prometheus.CounterVec
-	storedLSN     prometheus.Gauge
-	confirmedLSN  prometheus.Gauge
-	restartLSN    prometheus.Gauge
-	heldBytes     prometheus.Gauge
-	safeBytes     prometheus.Gauge
-	walStatus     *prometheus.GaugeVec
-	oldestSeconds prometheus.GaugeFunc
-	unconfirmed   prometheus.GaugeFunc
+	published    prometheus.Counter
+	unrouted     prometheus.Counter
+	reconnects   prometheus.Counter
+	generations  prometheus.Counter
+	ignoredOps   *prometheus.CounterVec
+	refusals     *prometheus.CounterVec
+	parked       *prometheus.CounterVec
+	deadLetters  *prometheus.CounterVec
+	parkedNow    *prometheus.GaugeVec
+	parkedOldest prometheus.GaugeFunc
+	ownerless    prometheus.Gauge
+	heldKeys     prometheus.GaugeFunc
+	paused       prometheus.Gauge
+	purged       *prometheus.CounterVec
+	receipts     prometheus.Counter
+	// receiptsDropped has a value for each reason from the beginning, so that its rate does.
+	receiptsDropped *prometheus.CounterVec
+	storedLSN       prometheus.Gauge
+	confirmedLSN    prometheus.Gauge
+	restartLSN      prometheus.Gauge
+	heldBytes       prometheus.Gauge
+	safeBytes       prometheus.Gauge
+	walStatus       *prometheus.GaugeVec
+	oldestSeconds   prometheus.GaugeFunc
+	unconfirmed     prometheus.GaugeFunc
 
 	// mu covers gen, which the functions above look at, and firstParked.
 	mu          sync.Mutex
@@ -79,6 +83,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, m.heldNow)
 	m.paused = gauge("paused", "1 while publishing is paused by `postrider pause`, reached or not.")
 	m.purged = vec("purged_rows_total", "Rows that the scheduled purge has deleted, by table.", "table")
+	m.receipts = counter("receipts_written_total", "Receipts that are in postrider.receipt: where an event was acknowledged.")
+	m.receiptsDropped = vec("receipts_dropped_total",
+		"Events that were acknowledged and have no receipt, by reason: buffer_full, no_offset (the broker did not name it), refused (by PostgreSQL), stopped.", "reason")
+	for _, reason := range receipts.Reasons {
+		m.receiptsDropped.WithLabelValues(reason)
+	}
 	m.storedLSN = gauge("stored_lsn", "The durable position, as a byte position in the WAL.")
 	m.confirmedLSN = gauge("confirmed_lsn", "What was last reported to the slot, as a byte position in the WAL.")
 	m.restartLSN = gauge("restart_lsn", "Where the slot would begin to read again, as a byte position in the WAL.")
@@ -93,7 +103,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}, m.unconfirmedEvents)
 	if reg != nil {
 		reg.MustRegister(m.published, m.unrouted, m.reconnects, m.generations, m.ignoredOps, m.refusals, m.parked, m.deadLetters,
-			m.parkedNow, m.parkedOldest, m.ownerless, m.heldKeys, m.paused, m.purged,
+			m.parkedNow, m.parkedOldest, m.ownerless, m.heldKeys, m.paused, m.purged, m.receipts, m.receiptsDropped,
 			m.storedLSN, m.confirmedLSN, m.restartLSN, m.heldBytes, m.safeBytes, m.walStatus, m.oldestSeconds, m.unconfirmed)
 	}
 	return m

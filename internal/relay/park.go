@@ -266,9 +266,6 @@ func (h *handler) parkEvent(e *parking.Event) error {
 		h.gen.park.uncount(e)
 		return fmt.Errorf("park the event at %s: %w", e.Message.Position, err)
 	}
-	if h.gen.doubt != nil && e.Message.EventID != nil {
-		h.gen.doubt.seen(e.Message.EventID)
-	}
 	return nil
 }
 

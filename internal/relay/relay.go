@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/internal/receipts"
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/router"
 )
@@ -25,6 +26,8 @@ type Relay struct {
 	began  time.Time
 	// purges is when each source is to be purged next, over all links.
 	purges []time.Time
+	// receipts is nil where none are kept.
+	receipts *receipts.Writer
 	// dropped is what a generation that was thrown away left behind, until the next
 	// one has found its position.
 	dropped error
@@ -65,6 +68,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.probeKafka(ctx); err != nil {
 		return err
 	}
+	r.receipts = startReceipts(r.cfg, r.metrics)
+	defer r.closeReceipts()
 	for {
 		err := r.runGeneration(ctx)
 		if !errors.Is(err, errAnew) || ended(err) {

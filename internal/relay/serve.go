@@ -31,6 +31,9 @@ func (l *link) serve(ctx context.Context) error {
 	if p := newPurger(l); p != nil {
 		l.launch(p.run(ctx))
 	}
+	if g.relay.receipts != nil {
+		l.launch(l.pruneReceipts)
+	}
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)

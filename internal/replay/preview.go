@@ -149,13 +149,13 @@ func (r *Replayer) narrow(ctx context.Context, c *choice, p *Preview, left *int6
 }
 
 // afterBirth gives the snapshot whose rows are from before the slot; "" where there is none, or where
-// they were published as well: by a backfill, or, before a recover made this slot, by the one before.
+// a backfill has published them as well. A recover keeps the snapshot only where it did not look at them.
 func (r *Replayer) afterBirth(ctx context.Context, req Request, row *checkpoint.Row) (string, error) {
 	if req.BeforeSlot || row.BirthSnapshot == "" {
 		return "", nil
 	}
 	var published bool
-	err := r.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postrider.task WHERE publisher = $1 AND kind IN ('backfill', 'recover') AND state = 'done')`,
+	err := r.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postrider.task WHERE publisher = $1 AND kind = 'backfill' AND state = 'done')`,
 		r.cfg.Publisher).Scan(&published)
 	if err != nil || published {
 		return "", sqlError("look for a backfill", err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -26,12 +27,14 @@ const (
 // ErrTooMany says that there are more suspects than are kept in memory.
 var ErrTooMany = fmt.Errorf("more than %d rows are not proved to be published", most)
 
-// Suspects is a set of rows, by event id. For one goroutine at a time.
+// Suspects is a set of rows, by table and event id: two tables may have the same ids. For one
+// goroutine at a time. Tables are written schema.table.
 type Suspects struct {
-	// left is by the hash of the ids, which is theirs alone for all that matters; the text
+	// left is by the hash of table and id, which is theirs alone for all that matters; the text
 	// says which it is, or is empty.
-	left map[uint64]string
-	seed maphash.Seed
+	left   map[uint64]string
+	tables []string
+	seed   maphash.Seed
 }
 
 // New makes an empty set.
@@ -39,15 +42,25 @@ func New() *Suspects {
 	return &Suspects{left: make(map[uint64]string), seed: maphash.MakeSeed()}
 }
 
+func (s *Suspects) key(table string, id []byte) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	_, _ = h.WriteString(table) // these never fail
+	_ = h.WriteByte(0)
+	_, _ = h.Write(id)
+	return h.Sum64()
+}
+
 // Collect adds the rows of a source that the snapshot does not cover. It scans the table
 // in one statement; the session's settings must be the pinned ones (rule 10). It fails
 // with ErrTooMany, or with the query's own error. Rows that were deleted cannot be found.
 func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Source, snapshot checkpoint.Snapshot) error {
-	table := pgx.Identifier{src.Schema, src.Table}.Sanitize()
+	quoted, table := pgx.Identifier{src.Schema, src.Table}.Sanitize(), src.Schema+"."+src.Table
+	s.tables = append(s.tables, table)
 	// The values as they are sent, as on the stream: a cast to text would cut the blanks
 	// of a char(n), for one.
 	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT xmin, %s FROM %s WHERE %s",
-		pgx.Identifier{src.Mapping.EventID}.Sanitize(), table, snapshot.UncoveredSQL("xmin")),
+		pgx.Identifier{src.Mapping.EventID}.Sanitize(), quoted, snapshot.UncoveredSQL("xmin")),
 		pgx.QueryResultFormats{pgx.TextFormatCode, pgx.TextFormatCode})
 	if err != nil {
 		return err
@@ -65,33 +78,55 @@ func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Sourc
 		if len(s.left) == most {
 			return ErrTooMany
 		}
-		s.add(raw[1], table)
+		s.add(table, raw[1])
 	}
 	return rows.Err()
 }
 
-func (s *Suspects) add(id []byte, table string) {
+func (s *Suspects) add(table string, id []byte) {
 	name := ""
 	if len(s.left) < mostNamed {
 		name = string(id) + " of " + table
 	}
-	s.left[maphash.Bytes(s.seed, id)] = name
+	s.left[s.key(table, id)] = name
 }
 
-// Settle takes a row out: its event came on the stream, or is parked.
-func (s *Suspects) Settle(id []byte) { delete(s.left, maphash.Bytes(s.seed, id)) }
+// Settle takes a row out: its event came on the stream, or is parked. Where the table is none of
+// those that were collected, it is not known, and the row may be any table's.
+func (s *Suspects) Settle(table string, id []byte) {
+	if slices.Contains(s.tables, table) {
+		delete(s.left, s.key(table, id))
+		return
+	}
+	for _, each := range s.tables {
+		delete(s.left, s.key(each, id))
+	}
+}
 
-// Has says that an id is among those that are left.
-func (s *Suspects) Has(id []byte) bool {
-	_, ok := s.left[maphash.Bytes(s.seed, id)]
+// Has says that a row is among those that are left.
+func (s *Suspects) Has(table string, id []byte) bool {
+	_, ok := s.left[s.key(table, id)]
 	return ok
 }
 
-// Part is an empty set, to be filled with ids of this one by Add.
-func (s *Suspects) Part() *Suspects { return &Suspects{left: make(map[uint64]string), seed: s.seed} }
+// Part is an empty set, to be filled with rows of this one by Add.
+func (s *Suspects) Part() *Suspects {
+	return &Suspects{left: make(map[uint64]string), tables: s.tables, seed: s.seed}
+}
 
-// Add puts an id into a Part.
-func (s *Suspects) Add(id []byte) { s.left[maphash.Bytes(s.seed, id)] = "" }
+// Add puts a row into a Part, with the topic that its event goes to.
+func (s *Suspects) Add(table string, id []byte, topic string) { s.left[s.key(table, id)] = topic }
+
+// Found takes the rows out that a record of a topic, with this event id, settles: of several
+// tables those whose events go to that topic. part says where they go.
+func (s *Suspects) Found(part *Suspects, topic string, id []byte) {
+	for _, table := range s.tables {
+		key := s.key(table, id)
+		if goes, there := part.left[key]; there && (goes == topic || len(s.tables) == 1) {
+			delete(s.left, key)
+		}
+	}
+}
 
 // Keep takes all out that are not in the part.
 func (s *Suspects) Keep(part *Suspects) {
