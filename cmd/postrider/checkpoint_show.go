@@ -27,7 +27,7 @@ func newCheckpointShowCommand(a *app) *cobra.Command {
 			"and who holds it. It reads only, and works whether or not a relay runs.",
 		Example: "  postrider checkpoint show\n  postrider checkpoint show --json | jq .bytes_held",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd.Context()) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return opts.run(cmd.Context()) },
 	}
 	opts.add(cmd)
 	addJSON(cmd, &opts.json)

@@ -32,7 +32,7 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 			"once, with path and line. It connects to nothing.",
 		Example: "  postrider config check\n  postrider config check --config /etc/postrider/orders.yaml --json",
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error { return opts.run() },
+		RunE:    func(*cobra.Command, []string) error { return opts.run() },
 	}
 	opts.add(cmd)
 	addJSON(cmd, &opts.json)

@@ -21,7 +21,7 @@ func newConfigShowCommand(a *app) *cobra.Command {
 			"With --json the keys are those of the configuration (docs/configuration.md). It connects to nothing.",
 		Example: "  postrider config show\n  postrider config show --json | jq .publisher",
 		Args:    noArgs,
-		RunE:  func(*cobra.Command, []string) error { return opts.run() },
+		RunE:    func(*cobra.Command, []string) error { return opts.run() },
 	}
 	opts.add(cmd)
 	addJSON(cmd, &opts.json)

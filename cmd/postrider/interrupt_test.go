@@ -231,8 +231,20 @@ func TestInterruptWhileItConnects(t *testing.T) {
 	text := strings.NewReplacer("${PG_PASSWORD}", "x", "${KAFKA_PASSWORD}", "x", "host: 127.0.0.1", "host: "+host, "port: 1\n", "port: "+port+"\n").Replace(unreachable)
 	path := writeConfig(t, text)
 	for _, args := range [][]string{
-		{"checkpoint", "show"}, {"checkpoint", "wait", "--now"}, {"pause"}, {"backfill"}, {"recover"}, {"replay", "list"}, {"replay", "--all"}, {"reconcile"},
-		{"trace", "x"}, {"purge", "--older-than", "0s"}, {"parked", "list"}, {"setup"}, {"run", "--shadow"}, {"doctor"},
+		{"checkpoint", "show"},
+		{"checkpoint", "wait", "--now"},
+		{"pause"},
+		{"backfill"},
+		{"recover"},
+		{"replay", "list"},
+		{"replay", "--all"},
+		{"reconcile"},
+		{"trace", "x"},
+		{"purge", "--older-than", "0s"},
+		{"parked", "list"},
+		{"setup"},
+		{"run", "--shadow"},
+		{"doctor"},
 	} {
 		r := signalled(t, []os.Signal{syscall.SIGINT}, func() bool {
 			select {
@@ -278,7 +290,7 @@ func TestInterruptionIsWorded(t *testing.T) {
 	cmd.AddCommand(sub)
 	heard := new(interruption)
 	fault := &operr.Error{Class: operr.Postgres, Op: "do", Err: io.EOF, Hint: "something else"}
-	if got := heard.word(sub, fault); got != error(fault) {
+	if got := heard.word(sub, fault); !errors.Is(got, fault) || operr.ClassOf(got) != fault.Class {
 		t.Errorf("no signal: %v", got)
 	}
 	heard.got.Store(true)
@@ -291,7 +303,7 @@ func TestInterruptionIsWorded(t *testing.T) {
 	}
 	for _, class := range []operr.Class{operr.DrainIncomplete, operr.Findings, operr.Halted} {
 		decided := &operr.Error{Class: class, Op: "do", Err: io.EOF}
-		if got := heard.word(sub, decided); got != error(decided) {
+		if got := heard.word(sub, decided); !errors.Is(got, decided) || operr.ClassOf(got) != class {
 			t.Errorf("%v became %v", decided, got)
 		}
 	}

@@ -25,9 +25,9 @@ type parkedShowOptions struct {
 func newParkedShowCommand(a *app) *cobra.Command {
 	opts := parkedShowOptions{out: a.out}
 	cmd := &cobra.Command{
-		Use:   "show number",
-		Short: "Show one parked event",
-		Long:  "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.",
+		Use:     "show number",
+		Short:   "Show one parked event",
+		Long:    "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.",
 		Example: "  postrider parked show 42\n  postrider parked show 42 --payload --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

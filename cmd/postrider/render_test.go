@@ -211,11 +211,11 @@ func cmp2(a, b error) error {
 // the terminal that does something to it.
 func TestTablesFitTheScreen(t *testing.T) {
 	t.Parallel()
-	for name, print := range screens() {
+	for name, render := range screens() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			if err := print(&out); err != nil {
+			if err := render(&out); err != nil {
 				t.Fatal(err)
 			}
 			if out.Len() == 0 {

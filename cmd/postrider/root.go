@@ -100,9 +100,9 @@ func commandName(cmd *cobra.Command) string {
 // newHelpCommand is cobra's, but an unknown topic is an error.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [command]",
-		Short: "Show the help of a command",
-		Long:  "Shows what --help of that command shows.",
+		Use:     "help [command]",
+		Short:   "Show the help of a command",
+		Long:    "Shows what --help of that command shows.",
 		Example: "  postrider help checkpoint wait",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
