@@ -94,6 +94,9 @@ func (g *Gate) Txn() uint64 { return g.txn }
 // Skipping says that the transaction is known whole.
 func (g *Gate) Skipping() bool { return g.verdict == Complete }
 
+// Inside says that a transaction has begun and not ended.
+func (g *Gate) Inside() bool { return g.inside }
+
 // Insert says whether the insert with this index in the open transaction (counting
 // all inserts from 0) is new. If so the caller owes the ledger one Add or Pass.
 func (g *Gate) Insert(index uint64) bool {

@@ -25,6 +25,12 @@ type Position struct {
 	Index uint64
 }
 
+// Before says that p's event was committed before q's, or stands before it in their
+// transaction.
+func (p Position) Before(q Position) bool {
+	return p.Commit < q.Commit || p.Commit == q.Commit && p.Index < q.Index
+}
+
 // String is for messages to people: "transaction 0/16B3748, event 3".
 func (p Position) String() string {
 	lsn := p.End

@@ -113,5 +113,13 @@ func (r *Reader) timeSQL(t *table) string {
 	case "time of commit":
 		return r.commitTimeSQL()
 	}
-	return "pg_catalog.to_timestamp((" + t.mappedTimeSQL() + ")::float8)"
+	return calendarSQL(t.mappedTimeSQL())
+}
+
+// calendarSQL makes a timestamp of seconds. What no calendar has is before or behind all times:
+// the server would fail at it, and with it everything that is asked of the table.
+func calendarSQL(seconds string) string {
+	const first, last = -210866803200, 9224318015999 // of timestamptz
+	return fmt.Sprintf("CASE WHEN %[1]s < %[2]d THEN '-infinity' WHEN %[1]s > %[3]d THEN 'infinity' ELSE pg_catalog.to_timestamp((%[1]s)::float8) END",
+		seconds, first, last)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/internal/operr"
+	"github.com/postrider/postrider/replication"
 )
 
 const (
@@ -97,7 +98,7 @@ func (p *Purge) deleteRows(ctx context.Context, r *rule, into *PurgedTable) erro
 
 // pages is the length of the table, or of the longest of its partitions.
 func (p *Purge) pages(ctx context.Context, t *table) (n int64, err error) {
-	err = p.conn.QueryRow(ctx, `SELECT coalesce(max(pg_catalog.pg_relation_size(m.rel) / current_setting('block_size')::bigint), 0) FROM (`+membersSQL+`) m`, t.rel.OID).Scan(&n)
+	err = p.conn.QueryRow(ctx, `SELECT coalesce(max(pg_catalog.pg_relation_size(m.rel) / current_setting('block_size')::bigint), 0) FROM (`+replication.HoldersSQL+`) m`, t.rel.OID).Scan(&n)
 	return n, sqlError("measure", "table "+t.name, err)
 }
 

@@ -149,8 +149,9 @@ func (r *Reader) Updated(ctx context.Context) (map[string]bool, error) {
 	return updated, nil
 }
 
-// EventIDs hands on the event ids of all rows, in no order, as the stream has them.
-func (r *Reader) EventIDs(ctx context.Context, yield func(id []byte) error) error {
+// EventIDs hands on the event ids of all rows, in no order, as the stream has them, with their
+// tables as task items name them.
+func (r *Reader) EventIDs(ctx context.Context, yield func(table string, id []byte) error) error {
 	for _, t := range r.tables {
 		err := r.inTx(ctx, readOnly, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, fmt.Sprintf("SELECT %s FROM %s t", t.text(t.src.Mapping.EventID), t.from))
@@ -160,7 +161,7 @@ func (r *Reader) EventIDs(ctx context.Context, yield func(id []byte) error) erro
 			defer rows.Close()
 			for rows.Next() {
 				if id := rows.RawValues()[0]; len(id) > 0 {
-					if err := yield(id); err != nil {
+					if err := yield(t.name, id); err != nil {
 						return err
 					}
 				}

@@ -48,12 +48,11 @@ func (r *Reader) where(ctx context.Context, tx pgx.Tx, q *query, t *table, sel S
 		add("%s", t.published)
 	}
 	if sel.EventIDs != nil {
-		ids, err := t.possible(ctx, tx, sel.EventIDs)
+		condition, err := t.idsSQL(ctx, tx, q, sel.EventIDs)
 		if err != nil {
 			return "", err
 		}
-		place := q.param(ids)
-		add("t.%s = ANY(%s::text[]::%s[]) AND %s = ANY(%s::text[])", ident(t.src.Mapping.EventID), place, t.idType, t.text(t.src.Mapping.EventID), place)
+		add("%s", condition)
 	}
 	whereColumns(q, t, sel, add)
 	if err := r.whereTime(q, t, sel, add); err != nil {
@@ -170,13 +169,31 @@ func parseSnapshot(text string) (checkpoint.Snapshot, error) {
 	return s, nil
 }
 
-// possible leaves of ids those that the event id's type can hold: no row has the others,
-// and the server would refuse to compare with them.
-func (t *table) possible(ctx context.Context, tx pgx.Tx, ids []string) ([]string, error) {
+// mostTried ids are tried one by one.
+const mostTried = 100
+
+// idsSQL holds for rows with one of the ids. The comparison by type is for the index; the server
+// refuses it for ids that the type cannot hold. To find those among many would take longer
+// than to look at each row.
+func (t *table) idsSQL(ctx context.Context, tx pgx.Tx, q *query, ids []string) (string, error) {
 	ok, err := t.castable(ctx, tx, ids)
-	if err != nil || ok {
-		return ids, err
+	if err == nil && !ok && len(ids) <= mostTried {
+		ids, err = t.possible(ctx, tx, ids)
+		ok = true
 	}
+	if err != nil {
+		return "", err
+	}
+	place := q.param(ids)
+	exact := t.text(t.src.Mapping.EventID) + " = ANY(" + place + "::text[])"
+	if !ok {
+		return exact, nil
+	}
+	return "t." + ident(t.src.Mapping.EventID) + " = ANY(" + place + "::text[]::" + t.idType + "[]) AND " + exact, nil
+}
+
+// possible leaves of ids those that the event id's type can hold: no row has the others.
+func (t *table) possible(ctx context.Context, tx pgx.Tx, ids []string) ([]string, error) {
 	left := []string{}
 	for _, id := range ids {
 		ok, err := t.castable(ctx, tx, []string{id})

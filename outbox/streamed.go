@@ -50,7 +50,7 @@ func (r *Reader) members(ctx context.Context) (map[uint32]*table, error) {
 	for _, t := range r.tables {
 		found[t.rel.OID] = t
 		err := r.inTx(ctx, readOnly, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "SELECT m.rel FROM ("+membersSQL+") m", t.rel.OID)
+			rows, err := tx.Query(ctx, "SELECT m.rel FROM ("+replication.HoldersSQL+") m", t.rel.OID)
 			if err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -56,7 +55,7 @@ func (r *Reader) lookAt(ctx context.Context, src *router.Source, pubs replicatio
 			Hint: "correct the source's mapping, or give the table its column back; names are compared exactly",
 		}
 	}
-	if t.published, err = publishedSQL(ctx, r.conn, t.rel.OID, pubs); err != nil {
+	if t.published, err = replication.PublishedSQL(ctx, r.conn, t.rel.OID, pubs); err != nil {
 		return nil, sqlError("read the partitions of", subject, err)
 	}
 	return t, sqlError("read the event id of", subject, t.lookAtID(ctx, r.conn))
@@ -82,85 +81,4 @@ func (t *table) columns() string {
 		names[i] = "t." + ident(t.rel.Columns[i].Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// membersSQL gives a table and what inherits from it, each with the tables above it up
-// to the first: those whose publication may stand for it. Only what holds rows counts.
-const membersSQL = `
-WITH RECURSIVE down AS (
-	SELECT $1::oid AS rel, ARRAY[]::oid[] AS above
-	UNION ALL
-	SELECT i.inhrelid, down.above || down.rel FROM pg_catalog.pg_inherits i JOIN down ON i.inhparent = down.rel
-)
-SELECT down.rel, n.nspname, c.relname, coalesce(a.schemas, '{}'), coalesce(a.names, '{}')
-  FROM down JOIN pg_catalog.pg_class c ON c.oid = down.rel JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- CROSS JOIN LATERAL (SELECT pg_catalog.array_agg(an.nspname::text) AS schemas, pg_catalog.array_agg(ac.relname::text) AS names
-    FROM pg_catalog.pg_class ac JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace WHERE ac.oid = ANY(down.above) AND ac.relkind = 'p') a
- WHERE c.relkind = 'r' ORDER BY down.rel`
-
-// publishedSQL gives the condition for rows that the publications publish: their row
-// filters, and which of the tables below this one belong to them. It is empty where
-// they publish everything, and where they do not know the table at all.
-func publishedSQL(ctx context.Context, conn *pgx.Conn, root uint32, pubs replication.Publications) (string, error) {
-	rows, err := conn.Query(ctx, membersSQL, root)
-	if err != nil {
-		return "", err
-	}
-	byCondition := map[string][]string{}
-	var oid uint32
-	var own replication.Table
-	var schemas, names []string
-	_, err = pgx.ForEachRow(rows, []any{&oid, &own.Schema, &own.Name, &schemas, &names}, func() error {
-		candidates := []replication.Table{own}
-		for i := range names {
-			candidates = append(candidates, replication.Table{Schema: schemas[i], Name: names[i]})
-		}
-		c := filterOf(pubs, candidates)
-		byCondition[c] = append(byCondition[c], fmt.Sprint(oid))
-		return nil
-	})
-	if err != nil {
-		return "", err
-	}
-	return joinFilters(byCondition), nil
-}
-
-// filterOf is the condition under which rows of the first of tables are published, by
-// its own name or those of the tables above it.
-func filterOf(pubs replication.Publications, tables []replication.Table) string {
-	var filters []string
-	for i := range pubs {
-		for n, t := range tables {
-			p, ok := pubs[i].Covers(t)
-			switch {
-			case !ok || n > 0 && p.ByLeaves:
-				continue
-			case p.RowFilter == "":
-				return "true"
-			}
-			filters = append(filters, p.RowFilter)
-		}
-	}
-	if len(filters) == 0 {
-		return "false"
-	}
-	slices.Sort(filters)
-	return "(" + strings.Join(slices.Compact(filters), ") OR (") + ")"
-}
-
-func joinFilters(byCondition map[string][]string) string {
-	if len(byCondition) == 1 {
-		for c := range byCondition {
-			if c == "true" || c == "false" {
-				return "" // all, or none: a publication that is gone is no reason to see nothing
-			}
-			return c
-		}
-	}
-	var parts []string
-	for c, oids := range byCondition {
-		parts = append(parts, fmt.Sprintf("t.tableoid IN (%s) AND (%s)", strings.Join(oids, ", "), c))
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, " OR ")
 }

@@ -13,15 +13,15 @@ import (
 const pruneMost = 10_000
 
 // Prune removes rows that are done with: published, or discarded and noted, finished
-// longer ago than keep, and passed by the position that the slot has confirmed, so that
-// the event cannot come again (rule 20). One whose copy is still to be sent stays. It
+// longer ago than keep, and passed by the position that the slot has confirmed or of
+// another system, so that the event cannot come again (rule 20). One whose copy is still to be sent stays. It
 // gives their number.
 func (s *Store) Prune(ctx context.Context, keep time.Duration) (n int64, err error) {
 	err = s.write(ctx, "remove parked events that are done with", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `DELETE FROM postrider.parked WHERE id IN (
 			SELECT p.id FROM postrider.parked p JOIN pg_replication_slots s ON s.slot_name = $2
-			WHERE p.publisher = $1 AND p.system_id = $3 AND (p.state = 'published' OR p.state = 'discarded' AND p.noted)
-			  AND p.finished_at <= clock_timestamp() - make_interval(secs => $4) AND p.commit_lsn < s.confirmed_flush_lsn
+			WHERE p.publisher = $1 AND (p.state = 'published' OR p.state = 'discarded' AND p.noted)
+			  AND p.finished_at <= clock_timestamp() - make_interval(secs => $4) AND (p.system_id <> $3 OR p.commit_lsn < s.confirmed_flush_lsn)
 			  AND (p.dead_letter_topic IS NULL OR p.dead_letter_at IS NOT NULL)
 			LIMIT $5)`, s.cfg.Publisher, s.cfg.Slot, s.cfg.SystemID, keep.Seconds(), pruneMost)
 		if n = tag.RowsAffected(); err != nil || n == 0 {

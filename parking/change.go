@@ -240,6 +240,14 @@ func (d *Desk) refuse(problem string) error {
 	return &operr.Error{Class: operr.Config, Op: "change parked events", Err: errors.New(problem), Hint: "postrider parked list --state all"}
 }
 
+// NoEvents is the error of a look at ids that are not there.
+func NoEvents(ids []int64) error {
+	return &operr.Error{
+		Class: operr.Config, Op: "find parked events", Err: fmt.Errorf("there is no parked event %v", ids),
+		Hint: "postrider parked list --state all",
+	}
+}
+
 // unknownEvents is the error of ids that are not there.
 func unknownEvents(ids []int64) error {
 	return &operr.Error{

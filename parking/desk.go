@@ -166,7 +166,11 @@ func (d *Desk) tx(ctx context.Context, op string, fn func(context.Context, pgx.T
 	if err == nil || operr.ClassOf(err) != operr.Internal {
 		return err
 	}
-	return storeError(op, d.publisher, err)
+	e := storeError(op, d.publisher, err)
+	if e.Hint == "" {
+		e.Hint = "the same command again, of which nothing was done; if that does not help, postrider doctor"
+	}
+	return e
 }
 
 // change is tx with a line in the audit and word to the relay, where rows were changed.

@@ -93,7 +93,7 @@ func (h *Held) Arrive(u Unit, at event.Position) Verdict {
 	defer h.mu.Unlock()
 	held := h.units[u]
 	switch {
-	case held == nil || !before(held.first, at):
+	case held == nil || !held.first.Before(at):
 		return Flow
 	case h.events >= h.limits.Events:
 		return Full
@@ -116,7 +116,7 @@ func (h *Held) Begin(u Unit, at event.Position) Verdict {
 		h.units[u] = held
 		h.size.Store(int64(len(h.units)))
 	}
-	if before(at, held.first) {
+	if at.Before(held.first) {
 		held.first = at
 	}
 	held.events++
@@ -177,8 +177,4 @@ func (h *Held) Size() (units, events int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.units), h.events
-}
-
-func before(a, b event.Position) bool {
-	return a.Commit < b.Commit || a.Commit == b.Commit && a.Index < b.Index
 }

@@ -96,14 +96,19 @@ var errMoved = errors.New("a row was changed while it was being claimed")
 const claimTries = 5
 
 // claimSQL finds, for each unit, its first outstanding rows, and marks those at and
-// behind one that nobody asked for. held ones follow by themselves.
+// behind one that nobody asked for, and those that the stream has not passed. held ones
+// follow by themselves. $5 bounds the bytes of a unit, but for its first row.
 const claimSQL = `
-	SELECT id, u.unit, blocked FROM unnest($2::bytea[]) AS u (unit) CROSS JOIN LATERAL (
-	  SELECT id, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked
+	SELECT id, u.unit, blocked, ahead FROM unnest($2::bytea[]) AS u (unit) CROSS JOIN LATERAL (
+	  SELECT id, sum(bytes) OVER (ORDER BY commit_lsn, event_index) - bytes AS before, bool_or(state = 'publishing' OR state = 'parked' AND reason <> 'held') OVER (ORDER BY commit_lsn, event_index) AS blocked,
+	    CASE WHEN commit_lsn >= $4::text::pg_lsn THEN commit_lsn::text END AS ahead
 	  FROM (
-	    SELECT id, state, reason, commit_lsn, event_index FROM postrider.parked p
-	    WHERE publisher = $1 AND p.unit = u.unit AND state IN ('parked', 'retry', 'publishing')
-	    ORDER BY commit_lsn, event_index LIMIT $3) first) run`
+	    SELECT id, state, reason, commit_lsn, event_index, coalesce(octet_length(value), 0) + coalesce(pg_column_size(row_values), 0) AS bytes
+	    FROM postrider.parked p WHERE publisher = $1 AND p.unit = u.unit AND state IN ('parked', 'retry', 'publishing')
+	    ORDER BY commit_lsn, event_index LIMIT $3) first) run WHERE before <= $5::bigint`
+
+// claimBytes bounds what one claim reads, but for the first event of each unit.
+const claimBytes = 32 << 20
 
 // Claimed is what a claim gave.
 type Claimed struct {
@@ -111,20 +116,25 @@ type Claimed struct {
 	Events []*Event
 	// Blocked are units that cannot go on: somebody has to look at an event of theirs.
 	Blocked map[Unit]bool
+	// Ahead are units with events that the stream has to pass first, and the first one's
+	// position.
+	Ahead map[Unit]event.LSN
 }
 
-// ClaimUnits takes up to most events of each unit, in order, for publishing.
-func (s *Store) ClaimUnits(ctx context.Context, units []Unit, most int) (Claimed, error) {
+// ClaimUnits takes up to most events of each unit, in order, for publishing. passed is
+// where the stream is: what stands before an event in its key may come again after a
+// restart, so that it must not go before the stream has passed it.
+func (s *Store) ClaimUnits(ctx context.Context, units []Unit, most int, passed event.LSN) (Claimed, error) {
 	digests := make([][]byte, len(units))
 	for i := range units {
 		digests[i] = units[i][:]
 	}
-	return s.claim(ctx, claimSQL, s.cfg.Publisher, digests, most)
+	return s.claim(ctx, claimSQL, s.cfg.Publisher, digests, most, passed.String(), claimBytes/max(len(units), 1))
 }
 
 // ClaimSingles takes events that hold nothing.
 func (s *Store) ClaimSingles(ctx context.Context, ids []int64) (Claimed, error) {
-	return s.claim(ctx, `SELECT id, NULL::bytea, false FROM postrider.parked WHERE publisher = $1 AND id = ANY($2) AND state = 'retry' AND unit IS NULL`, s.cfg.Publisher, ids)
+	return s.claim(ctx, `SELECT id, NULL::bytea, false, NULL FROM postrider.parked WHERE publisher = $1 AND id = ANY($2) AND state = 'retry' AND unit IS NULL`, s.cfg.Publisher, ids)
 }
 
 func (s *Store) claim(ctx context.Context, find string, args ...any) (Claimed, error) {
@@ -184,9 +194,18 @@ func (s *Store) giveUpBlocked(ctx context.Context, tx pgx.Tx, units map[Unit]boo
 	return s.audit(ctx, tx, "parked.return", map[string]any{"behind": tag.RowsAffected()})
 }
 
-// find gives the rows to claim and notes the units that have a blocked one.
+// waits notes an event that the stream has not passed. They come in any order.
+func (c *Claimed) waits(u Unit, commit string) error {
+	at, err := event.ParseLSN(commit)
+	if first, ok := c.Ahead[u]; err == nil && (!ok || at < first) {
+		c.Ahead[u] = at
+	}
+	return err
+}
+
+// find gives the rows to claim and notes the units that have others.
 func (c *Claimed) find(ctx context.Context, tx pgx.Tx, find string, args ...any) ([]int64, error) {
-	c.Blocked = map[Unit]bool{}
+	c.Blocked, c.Ahead = map[Unit]bool{}, map[Unit]event.LSN{}
 	rows, err := tx.Query(ctx, find, args...)
 	if err != nil {
 		return nil, err
@@ -196,11 +215,15 @@ func (c *Claimed) find(ctx context.Context, tx pgx.Tx, find string, args ...any)
 		id      int64
 		unit    []byte
 		blocked bool
+		ahead   *string
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &unit, &blocked}, func() error {
-		if blocked {
+	_, err = pgx.ForEachRow(rows, []any{&id, &unit, &blocked, &ahead}, func() error {
+		switch {
+		case ahead != nil:
+			return c.waits(Unit(unit), *ahead)
+		case blocked:
 			c.Blocked[Unit(unit)] = true
-		} else {
+		default:
 			ids = append(ids, id)
 		}
 		return nil

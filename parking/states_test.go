@@ -32,7 +32,7 @@ func TestOnlyKnownTransitions(t *testing.T) {
 		"erase":   {parking.Command, func() error { _, err := s.desk().Erase(ctx, one, "a reason", false); return err }},
 		"dry":     {parking.Command, func() error { _, err := s.desk().Discard(ctx, one, "a reason", true); return err }},
 		"repair":  {parking.Command, func() error { _ = s.desk().Repair(ctx, id, []byte("new"), "a reason"); return nil }},
-		"claim":   {parking.Relay, func() error { _, err := s.store().ClaimUnits(ctx, []parking.Unit{unit}, 9); return err }},
+		"claim":   {parking.Relay, func() error { _, err := s.store().ClaimUnits(ctx, []parking.Unit{unit}, 9, everything); return err }},
 		"publish": {parking.Relay, func() error { return s.store().Published(ctx, one.IDs) }},
 		"return":  {parking.Relay, func() error { return s.store().Returned(ctx, []parking.Return{{ID: id, Reason: event.ReasonTooLarge}}) }},
 		"unsent":  {parking.Relay, func() error { return s.store().Returned(ctx, []parking.Return{{ID: id}}) }},

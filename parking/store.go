@@ -63,22 +63,39 @@ const insertSQL = `INSERT INTO postrider.parked
 	ON CONFLICT (publisher, system_id, commit_lsn, event_index) DO NOTHING`
 
 // Park makes events durable. An event whose position has a row already is left as it is
-// there: it is the same one.
+// there: it is the same one. Where the two ids say that it is not, the old row makes way.
 func (s *Store) Park(ctx context.Context, events []*Event) error {
 	return s.write(ctx, "park events", func(ctx context.Context, tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		for _, e := range events {
-			args, err := s.insertArgs(e)
-			if err != nil {
+		there, err := s.insert(ctx, tx, events)
+		if err != nil {
+			return err
+		}
+		if len(there) > 0 {
+			if err := s.makeWay(ctx, tx, there); err != nil {
 				return err
 			}
-			batch.Queue(insertSQL, args...)
-		}
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-			return err
 		}
 		return s.audit(ctx, tx, "parked.park", parkDetail(events))
 	})
+}
+
+// insert gives the events of which the position has a row already.
+func (s *Store) insert(ctx context.Context, tx pgx.Tx, events []*Event) (there []*Event, err error) {
+	batch := &pgx.Batch{}
+	for _, e := range events {
+		args, err := s.insertArgs(e)
+		if err != nil {
+			return nil, err
+		}
+		batch.Queue(insertSQL, args...).Exec(func(tag pgconn.CommandTag) error {
+			if tag.RowsAffected() == 0 {
+				there = append(there, e)
+			}
+			return nil
+		})
+	}
+	err = tx.SendBatch(ctx, batch).Close()
+	return there, err
 }
 
 func (s *Store) insertArgs(e *Event) ([]any, error) {
@@ -185,7 +202,7 @@ func (s *Store) tx(ctx context.Context, op string, fn func(context.Context, pgx.
 }
 
 // storeError puts an error into an operator's words.
-func storeError(op, publisher string, err error) error {
+func storeError(op, publisher string, err error) *operr.Error {
 	e := &operr.Error{Class: operr.Postgres, Transient: true, Op: op, Subject: fmt.Sprintf("of publisher %q", publisher), Err: err}
 	var pg *pgconn.PgError
 	switch {

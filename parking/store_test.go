@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/event"
@@ -46,7 +47,7 @@ func TestStoreKeepsTheEvent(t *testing.T) {
 	for _, e := range want {
 		units = append(units, *e.Unit)
 	}
-	got, err := s.store().ClaimUnits(t.Context(), units, 10)
+	got, err := s.store().ClaimUnits(t.Context(), units, 10, everything)
 	if err != nil || len(got.Events) != len(want) || len(got.Blocked) != 0 {
 		t.Fatalf("%d events, blocked %v, error %v", len(got.Events), got.Blocked, err)
 	}
@@ -107,7 +108,7 @@ func TestStoreIsFenced(t *testing.T) {
 		for what, err := range map[string]error{
 			"park": store.Park(t.Context(), []*parking.Event{parkedEvent("k", 9, event.ReasonTooLarge)}),
 			"claim": func() error {
-				_, err := store.ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k"))}, 9)
+				_, err := store.ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k"))}, 9, everything)
 				return err
 			}(),
 			"singles":  func() error { _, err := store.ClaimSingles(t.Context(), ids); return err }(),
@@ -146,7 +147,7 @@ func TestClaimStopsAtTheFirstGuiltyOne(t *testing.T) {
 	k, j := parking.UnitOf("t", []byte("k")), parking.UnitOf("t", []byte("j"))
 	claim := func(want string, blocked int, most int) []int64 {
 		t.Helper()
-		c, err := s.store().ClaimUnits(t.Context(), []parking.Unit{k, j}, most)
+		c, err := s.store().ClaimUnits(t.Context(), []parking.Unit{k, j}, most, everything)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,6 +233,60 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// rule 20: a database that was loaded from a sibling brings rows of which the position is
+// not written yet. They go before all others in their order, whatever their key's rows
+// were parked first, and no event that will get such a position is taken for one of them.
+func TestLoadAdoptsASiblings(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	sibling := func(key string, n int, reason event.Reason) *parking.Event {
+		e := parkedEvent(key, n, reason)
+		e.Message.Position.Commit += 1 << 50
+		return e
+	}
+	s.park(t, sibling("k", 3, event.ReasonHeld), parkedEvent("k", 9, event.ReasonHeld), sibling("j", 2, event.ReasonTooLarge), sibling("k", 1, event.ReasonTooLarge))
+	s.exec(t, "UPDATE postrider.parked SET state = 'discarded', noted = true WHERE event_id = 'j-2'")
+	other := s.store(func(c *parking.Config) { c.SystemID = "6" })
+	if err := other.Park(t.Context(), []*parking.Event{sibling("i", 5, event.ReasonHeld), sibling("i", 4, event.ReasonTooLarge)}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.store().Load(t.Context(), 0x1000)
+	if err != nil || l.Adopted != 5 || len(l.Known) != 1 || l.Known[0].Position != parkedEvent("k", 9, "").Message.Position {
+		t.Fatalf("%d adopted, known %v, error %v", l.Adopted, l.Known, err)
+	}
+	if got := s.text(t, "SELECT string_agg(event_id, ' ' ORDER BY commit_lsn, event_index) FROM postrider.parked"); got != "k-1 j-2 k-3 i-4 i-5 k-9" {
+		t.Errorf("in order: %s", got)
+	}
+	if l, err := s.store().Load(t.Context(), 0x1000); err != nil || l.Adopted != 0 {
+		t.Errorf("a second time: %d adopted, error %v", l.Adopted, err)
+	}
+}
+
+// A position that has come to be another event's does not cost that event its row, and
+// leaves the old ones in their order before it. One that is parked again has one row.
+func TestAnotherEventsRowMakesWay(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	in := func(index uint64, id string) *parking.Event {
+		e := parkedEvent("k", 1, event.ReasonTooLarge)
+		e.Message.Position.Index, e.Message.EventID = index, []byte(id)
+		return e
+	}
+	nameless := in(3, "")
+	s.park(t, in(0, "a"), in(1, "b"), in(2, "c"), nameless)
+	for range 2 { // the answer to a commit was lost
+		s.park(t, in(0, "A"), in(1, "B"), in(2, "c"), in(3, "D"), in(5, "f"))
+	}
+	s.park(t, in(2, "C"))
+	got := s.text(t, "SELECT string_agg(coalesce(event_id, '-'), ' ' ORDER BY commit_lsn, event_index) FROM postrider.parked")
+	if got != "a b A B c C - f" {
+		t.Errorf("in order: %s", got)
+	}
+	if got := s.text(t, "SELECT string_agg(detail->>'events', ' ' ORDER BY id) FROM postrider.audit WHERE action = 'parked.make_way'"); got != "2 1" {
+		t.Errorf("audit: %s", got)
+	}
+}
+
 // Rows stay until confirmed has passed them and their time is over; what is outstanding,
 // or not yet noted by the relay, stays for ever (rule 20).
 func TestPrune(t *testing.T) {
@@ -244,18 +299,83 @@ func TestPrune(t *testing.T) {
 	s.exec(t, `UPDATE postrider.parked SET finished_at = now() - interval '2 hours', noted = event_id <> 'd-4',
 		state = CASE event_id WHEN 'b-2' THEN 'published' WHEN 'c-3' THEN 'discarded' WHEN 'd-4' THEN 'discarded' WHEN 'e-5' THEN 'published' WHEN 'far-1' THEN 'published' ELSE 'parked' END`)
 	s.exec(t, "UPDATE postrider.parked SET finished_at = now() WHERE event_id = 'e-5'")
+	other := s.store(func(c *parking.Config) { c.SystemID = "6" })
+	if err := other.Park(t.Context(), []*parking.Event{far, parkedEvent("f", 6, event.ReasonTooLarge)}); err != nil {
+		t.Fatal(err)
+	}
+	s.exec(t, "UPDATE postrider.parked SET state = 'published', finished_at = now() - interval '2 hours' WHERE system_id = '6' AND event_id = 'far-1'")
 	n, err := s.store().Prune(t.Context(), hour)
-	if err != nil || n != 2 {
+	if err != nil || n != 3 {
 		t.Fatalf("%d pruned, error %v", n, err)
 	}
-	if got := s.text(t, "SELECT string_agg(event_id, ' ' ORDER BY commit_lsn) FROM postrider.parked"); got != "a-1 d-4 e-5 far-1" {
+	if got := s.text(t, "SELECT string_agg(event_id, ' ' ORDER BY commit_lsn) FROM postrider.parked"); got != "a-1 d-4 e-5 f-6 far-1" {
 		t.Errorf("left: %s", got)
 	}
-	if got := s.text(t, "SELECT detail->>'events' FROM postrider.audit WHERE action = 'parked.prune'"); got != "2" {
+	if got := s.text(t, "SELECT detail->>'events' FROM postrider.audit WHERE action = 'parked.prune'"); got != "3" {
 		t.Errorf("audit %s", got)
 	}
 	if n, err := s.store().Prune(t.Context(), hour); err != nil || n != 0 || s.text(t, "SELECT count(*) FROM postrider.audit WHERE action = 'parked.prune'") != "1" {
 		t.Errorf("a second time: %d, error %v", n, err)
+	}
+}
+
+// everything lies behind the stream.
+const everything = event.LSN(1) << 60
+
+// case C20: what the stream has not passed is not claimed: events before it in its key
+// may come again. It does not count as blocked.
+func TestClaimStopsWhereTheStreamIs(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.park(t, parkedEvent("k", 1, event.ReasonTooLarge), parkedEvent("k", 2, event.ReasonHeld), parkedEvent("k", 3, event.ReasonHeld), parkedEvent("k", 4, event.ReasonTooLarge))
+	s.exec(t, "UPDATE postrider.parked SET state = 'retry' WHERE event_id = 'k-1'")
+	k := []parking.Unit{parking.UnitOf("t", []byte("k"))}
+	for _, c := range []struct {
+		passed  event.LSN
+		want    string
+		ahead   event.LSN
+		blocked int
+	}{
+		{0x1001, "", 0x1001, 0}, {0x1003, "k-1 k-2", 0x1003, 0}, {0x1004, "k-3", 0x1004, 0}, {0x1005, "", 0, 1},
+	} {
+		got, err := s.store().ClaimUnits(t.Context(), k, 9, c.passed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		var ids []int64
+		for _, e := range got.Events {
+			names, ids = append(names, string(e.Message.EventID)), append(ids, e.ID)
+		}
+		if strings.Join(names, " ") != c.want || got.Ahead[k[0]] != c.ahead || len(got.Blocked) != c.blocked {
+			t.Errorf("up to %s: %v, ahead %v, blocked %v", c.passed, names, got.Ahead, got.Blocked)
+		}
+		if err := s.store().Published(t.Context(), ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A claim of large events reads no more than it may hold, and at least one of each unit.
+func TestClaimIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	large := func(key string, n, bytes int) *parking.Event {
+		e := parkedEvent(key, n, event.ReasonHeld)
+		e.Message.Value = make([]byte, bytes)
+		return e
+	}
+	s.park(t, large("k", 1, 9<<20), large("k", 2, 9<<20), large("k", 3, 1), large("j", 4, 17<<20), large("j", 5, 1))
+	got, err := s.store().ClaimUnits(t.Context(), []parking.Unit{parking.UnitOf("t", []byte("k")), parking.UnitOf("t", []byte("j"))}, 9, everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range got.Events {
+		names = append(names, string(e.Message.EventID))
+	}
+	if strings.Join(names, " ") != "k-1 k-2 j-4" {
+		t.Errorf("claimed %v", names)
 	}
 }
 

@@ -173,7 +173,7 @@ func createFailed(subject string, limit time.Duration, blockers string, expired 
 	return &operr.Error{
 		Class: operr.Slot, Op: "create", Subject: subject, Transient: true,
 		Err:  fmt.Errorf("not done within %s: waiting for %s; no slot was left behind (%w)", limit, blockers, err),
-		Hint: "end those transactions (pg_terminate_backend ends one) or run it when they have ended; a slot can only begin where no older transaction is open",
+		Hint: "end those transactions (pg_terminate_backend ends one, COMMIT or ROLLBACK PREPARED one that is prepared) or run it when they have ended; a slot can only begin where no older transaction is open",
 	}
 }
 
@@ -256,9 +256,13 @@ func (w *blockerWatch) stop() (blockers string, expired bool) {
 	return w.blockers, w.expired
 }
 
+// Where a prepared transaction is in the way, a 0 stands among the pids, and it is not told which.
 const blockersSQL = `SELECT b.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesce(a.state, ''),
        coalesce(extract(epoch FROM now() - a.xact_start)::bigint, -1)
-  FROM unnest(pg_catalog.pg_blocking_pids($1)) AS b(pid) LEFT JOIN pg_catalog.pg_stat_activity a USING (pid) ORDER BY b.pid`
+  FROM unnest(pg_catalog.pg_blocking_pids($1)) AS b(pid) LEFT JOIN pg_catalog.pg_stat_activity a USING (pid) WHERE b.pid <> 0
+UNION ALL
+SELECT 0, owner, gid, database, extract(epoch FROM now() - prepared)::bigint
+  FROM pg_catalog.pg_prepared_xacts WHERE 0 = ANY (pg_catalog.pg_blocking_pids($1)) ORDER BY 1, 3`
 
 // readBlockers describes who blocks a backend, "" where nobody does or it cannot be read.
 func readBlockers(ctx context.Context, conn *pgx.Conn, pid uint32) string {
@@ -275,6 +279,9 @@ func readBlockers(ctx context.Context, conn *pgx.Conn, pid uint32) string {
 		var user, app, state string
 		var age int64
 		err := row.Scan(&pid, &user, &app, &state, &age)
+		if pid == 0 {
+			return fmt.Sprintf("prepared transaction %q (user %s, database %s, prepared for %d s)", app, user, state, age), err
+		}
 		return describeBlocker(pid, user, app, state, age), err
 	})
 	if err != nil {

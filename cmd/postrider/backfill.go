@@ -97,6 +97,7 @@ func (o *backfillOptions) run(ctx context.Context) error {
 	bar := newTaskBar(o.app.err, "backfill")
 	kafka := cfg.PublisherConfig()
 	kafka.Log = newLogger(o.app.err, cfg.Log)
+	defer keepReceipts(cfg, &kafka, o.app.err)()
 	b, err := backfill.Open(ctx, backfill.Config{
 		Publisher: cfg.Publisher.Name, Replication: cfg.ReplicationConfig(), Router: cfg.Router(), Kafka: kafka, Actor: actor(),
 		PerSecond: o.rate, Skip: o.onRefusal == refusalSkip, Say: o.say, Progress: bar.show,

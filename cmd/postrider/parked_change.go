@@ -38,7 +38,8 @@ func newParkedDiscardCommand(a *app) *cobra.Command {
 		Short: "Give parked events up, for a written reason",
 		Long: "Gives parked events up: they will not be published, also not when they are streamed again after a crash. The events of the\n" +
 			"same key that stood behind them go out. What is on its way, or asked for by a retry, is not touched.",
-		Example: "  postrider parked discard 42 --reason \"test data of 3 May, agreed with billing\"",
+		Example: "  postrider parked discard 42 --reason \"test data of 3 May, agreed with billing\"\n" +
+			"  postrider parked discard --type TestEvent --dry-run --reason \"test data\"",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(opts.finish(args, true), needReason(opts.reason)); err != nil {
 				return usageError(cmd, err)
@@ -62,7 +63,7 @@ func newParkedAssignCommand(a *app) *cobra.Command {
 		Use:     "assign [number...]",
 		Short:   "Name who looks after parked events",
 		Long:    "Names who looks after parked events; an empty name takes it away. Metrics count events without one.",
-		Example: "  postrider parked assign --type PaymentTaken --to billing",
+		Example: "  postrider parked assign --type PaymentTaken --to billing\n  postrider parked assign 42 --to \"\"",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := opts.finish(args, true)
 			if !cmd.Flags().Changed("to") {

@@ -22,9 +22,9 @@ func newParkedExportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [number...]",
 		Short: "Write parked events as lines of JSON",
-		Long: "Writes one JSON object a line, oldest event first, with the fields of `parked list`. With --payload each has key, value and\n" +
-			"headers too, in base64: they may be private.",
-		Example: "  postrider parked export --type PaymentTaken --payload > payments.jsonl",
+		Long: "Writes one JSON object a line, oldest event first, with the fields of `parked list --json`. With --payload each has key,\n" +
+			"value and headers too, in base64: they may be private.",
+		Example: "  postrider parked export --type PaymentTaken --payload > payments.jsonl\n  postrider parked export --state all | jq -r .event_id",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opts.finish(args, false); err != nil {
 				return usageError(cmd, err)

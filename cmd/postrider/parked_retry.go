@@ -114,7 +114,7 @@ func (o *parkedRetryOptions) repair(ctx context.Context, desk *parking.Desk) err
 	}
 	payload, err := os.ReadFile(o.payloadFile)
 	if err != nil {
-		return &operr.Error{Class: operr.Config, Op: "read", Subject: "the payload", Err: err}
+		return &operr.Error{Class: operr.Config, Op: "read", Subject: "the payload", Err: err, Hint: "--payload-file with a file that can be read here"}
 	}
 	return desk.Repair(ctx, o.IDs[0], payload, o.reason)
 }
@@ -164,7 +164,7 @@ func (o *parkedRetryOptions) takeBack(ctx context.Context, desk *parking.Desk, i
 	return outcome, errors.Join(&operr.Error{
 		Class: operr.DrainIncomplete, Op: "retry parked events",
 		Err:  fmt.Errorf("%w; %d were taken back before the relay began with them", ended, len(back)),
-		Hint: "is a relay running? `postrider checkpoint show` names the holder",
+		Hint: "postrider checkpoint show: it says whether a relay runs, and whether it is paused; or a longer --timeout",
 	}, err, looked)
 }
 
@@ -175,6 +175,6 @@ func outcomeError(o parking.Outcome) error {
 	return &operr.Error{
 		Class: operr.Halted, Op: "retry parked events",
 		Err:  fmt.Errorf("%d published, %d refused again, %d behind them are parked still", o.Published, o.Refused, o.Behind),
-		Hint: "postrider parked list",
+		Hint: "postrider parked list, and postrider parked show NUMBER for the error; docs/refusals.md has the remedies",
 	}
 }

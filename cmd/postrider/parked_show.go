@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/parking"
 )
 
@@ -25,10 +23,11 @@ type parkedShowOptions struct {
 func newParkedShowCommand(a *app) *cobra.Command {
 	opts := parkedShowOptions{out: a.out}
 	cmd := &cobra.Command{
-		Use:     "show number",
-		Short:   "Show one parked event",
-		Long:    "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.",
-		Example: "  postrider parked show 42\n  postrider parked show 42 --payload --json",
+		Use:   "show number",
+		Short: "Show one parked event",
+		Long: "Shows all that is known of a parked event. Key, headers and payload are shown only with --payload: they may be private.\n" +
+			"--json prints an object with the fields of `parked list`, and with --payload those of `parked export --payload`.",
+		Example: "  postrider parked show 42\n  postrider parked show 42 --payload --json | jq -r .value | base64 -d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageError(cmd, fmt.Errorf("wants the number of one event"))
@@ -60,10 +59,7 @@ func (o *parkedShowOptions) run(ctx context.Context) error {
 		case err != nil:
 			return err
 		case found == nil:
-			return &operr.Error{
-				Class: operr.Config, Op: "show parked event", Subject: fmt.Sprint(o.IDs[0]), Err: errors.New("there is none of this number"),
-				Hint: "postrider parked list --state all",
-			}
+			return parking.NoEvents(o.IDs)
 		case o.json:
 			return writeJSON(o.out, found)
 		}

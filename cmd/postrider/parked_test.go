@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -275,11 +276,68 @@ func TestRetryWithoutARelay(t *testing.T) {
 	s.drained(t)
 	s.awaitStates(t, "parked")
 	r := s.parked(t, "retry", "--all", "--timeout", "300ms", "--json")
-	r.expect(t, operr.DrainIncomplete.ExitCode(), "1 were taken back", "is a relay running?")
+	r.expect(t, operr.DrainIncomplete.ExitCode(), "1 were taken back", "whether a relay runs")
 	var told retried
 	if err := json.Unmarshal([]byte(r.out), &told); err != nil || told.Refused != 0 || told.Waiting != 1 {
 		t.Errorf("%v in %s", err, r.out)
 	}
 	s.awaitStates(t, "parked")
-	s.parked(t, "show", "12345").expect(t, operr.Config.ExitCode(), "show parked event 12345: there is none of this number")
+}
+
+// A table of the widest events keeps within 100 columns, in one line each; the fields of
+// --json are those that docs/refusals.md documents; what is not there is told with a remedy.
+func TestParkedListIsNarrow(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	long := strings.Repeat("ä", 60)
+	s.db.Exec(t, fmt.Sprintf(`INSERT INTO postrider.parked (publisher, slot, system_id, timeline, commit_lsn, event_index, state, reason, error, attempts,
+			parked_at, owner, event_id, event_type, aggregate_id, topic, value, unit)
+		SELECT (SELECT publisher FROM postrider.checkpoint), 's', '1', 1, '0/10', i, 'publishing', (ARRAY['undecodable_value', 'invalid_timestamp', 'invalid_partition'])[i %% 3 + 1], '', 12345,
+			now() - i * interval '40 days', '%[1]s', '%[1]s' || i, '%[1]s', E'line\nof\tits\x1b[31m own %[1]s', '%[1]s', 'x', 'u' FROM generate_series(1, 120) i`,
+		long))
+	r := s.parked(t, "list")
+	r.expect(t, exitDone)
+	lines := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
+	if len(lines) != 1+100+6 || strings.ContainsAny(r.out, "\x1b\t") || !strings.Contains(r.out, "the oldest 100 are listed") {
+		t.Errorf("%d lines: %s", len(lines), r.out)
+	}
+	for _, line := range lines {
+		if n := utf8.RuneCountInString(line); n > 100 {
+			t.Errorf("a line of %d columns: %s", n, line)
+		}
+	}
+	if r := s.parked(t, "list", "--reason-is", "too_large"); r.code != exitDone || r.out != "no event that is asked for is parked\n" {
+		t.Errorf("of another reason: %+v", r)
+	}
+	s.parked(t, "show", "4711").expect(t, operr.Config.ExitCode(), "no parked event [4711]", "Try: postrider parked list")
+
+	var list, one map[string]any
+	page, err := os.ReadFile("../../docs/refusals.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, documented, _ := strings.Cut(string(page), "## `--json`")
+	if err := json.Unmarshal([]byte(s.parked(t, "list", "--limit", "1", "--json").out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(s.parked(t, "show", "1", "--payload", "--json").out), &one); err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range []map[string]any{list, one, list["events"].([]any)[0].(map[string]any)} {
+		for field := range doc {
+			if !strings.Contains(documented, "`"+field+"`") {
+				t.Errorf("docs/refusals.md does not document %s", field)
+			}
+		}
+	}
+}
+
+// Every parked command shows examples.
+func TestParkedHelpHasExamples(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"list", "show", "retry", "discard", "assign", "export", "erase"} {
+		if r := runBinary(t, nil, "parked", command, "--help"); r.code != exitDone || !strings.Contains(r.out, "Examples:\n  postrider parked "+command) {
+			t.Errorf("%s: %s", command, r.out)
+		}
+	}
 }

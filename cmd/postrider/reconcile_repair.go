@@ -16,7 +16,7 @@ func (o *reconcileOptions) plan(ctx context.Context, cfg *config.Config, refs []
 	for _, ref := range refs {
 		request.EventIDs = append(request.EventIDs, ref.EventID)
 	}
-	err = withReplayer(ctx, cfg, func(r *replay.Replayer, _ *reissue.Desk) error {
+	err = withReplayer(ctx, cfg, cfg.PublisherConfig(), func(r *replay.Replayer, _ *reissue.Desk) error {
 		task, _, err := r.Plan(ctx, request, o.reason)
 		if err != nil {
 			return err

@@ -130,6 +130,7 @@ func (o *recoverOptions) run(ctx context.Context) error {
 	defer progress.close()
 	kafka := cfg.PublisherConfig()
 	kafka.Log = newLogger(o.app.err, cfg.Log)
+	defer keepReceipts(cfg, &kafka, o.app.err)()
 	r, err := recovery.Open(ctx, recovery.Config{
 		Publisher: cfg.Publisher.Name, Replication: cfg.ReplicationConfig(), Router: cfg.Router(), Kafka: kafka,
 		Actor: actor(), Progress: func(p recovery.Progress) { progress.show(recoverPhase(p), p.Done, p.Total) },

@@ -18,6 +18,7 @@ import (
 	"github.com/postrider/postrider/internal/reissue"
 	"github.com/postrider/postrider/internal/replay"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/publisher"
 )
 
 // defaultReplayRate is gentle: consumers do the work of these events once more, beside
@@ -208,14 +209,14 @@ func timeFlag(name, text string, now time.Time) (*time.Time, error) {
 }
 
 // withReplayer opens the sessions that a replay needs.
-func withReplayer(ctx context.Context, cfg *config.Config, use func(*replay.Replayer, *reissue.Desk) error) error {
+func withReplayer(ctx context.Context, cfg *config.Config, kafka publisher.Config, use func(*replay.Replayer, *reissue.Desk) error) error {
 	return withSQL(ctx, cfg, "replay", func(conn *pgx.Conn) error {
 		r, err := replay.Open(ctx, replay.Config{
 			Publisher: cfg.Publisher.Name, Slot: cfg.Postgres.Slot, Actor: actor(), ApprovalAbove: int64(cfg.Replay.ApprovalAbove),
 			Outbox: outbox.Config{
 				ConnString: cfg.Postgres.ConnString(), AppName: "postrider replay", Publications: cfg.Postgres.Publication, Router: cfg.Router(),
 			},
-			Kafka: cfg.PublisherConfig(),
+			Kafka: kafka,
 		}, conn)
 		if err != nil {
 			return err
@@ -233,7 +234,9 @@ func (o *replayOptions) run(ctx context.Context) error {
 	limitMemory(cfg)
 	ctx, stop := untilInterrupted(ctx)
 	defer stop()
-	return withReplayer(ctx, cfg, func(r *replay.Replayer, desk *reissue.Desk) error {
+	kafka := cfg.PublisherConfig()
+	defer keepReceipts(cfg, &kafka, o.app.err)()
+	return withReplayer(ctx, cfg, kafka, func(r *replay.Replayer, desk *reissue.Desk) error {
 		switch {
 		case o.resume > 0:
 			return o.publish(ctx, r, desk, o.resume, nil)

@@ -9,22 +9,18 @@
 
 say "1. publication and slot of Postrider: every row from now on comes on its stream too"
 "$POSTRIDER" setup --config "$CONFIG"
-birth=$(sql "SELECT slot_birth_lsn FROM postrider.checkpoint WHERE publisher = '$PUBLISHER'")
-[ -n "$birth" ] || { say "it is not known where the slot begins: it was not made by this set-up. Drop it (postrider checkpoint drop) and begin again"; exit 5; }
+birth=$(birth slot_birth_lsn)
+seen=$(birth birth_snapshot)
+new=$(ours "$CONFIG")
 
 say "2. the connector publishes everything from before $birth"
-behind="SELECT count(*) FROM pg_replication_slots WHERE slot_name = '$DEBEZIUM_SLOT' AND confirmed_flush_lsn >= '$birth'"
-[ "$(sql "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '$DEBEZIUM_SLOT'")" = 1 ] || { say "there is no slot $DEBEZIUM_SLOT"; exit 5; }
-while [ "$(sql "$behind")" = 0 ]; do
-  say "   it has confirmed up to $(sql "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '$DEBEZIUM_SLOT'")"
-  sleep 1
-done
+connector_passed "$birth"
 
 say "3. the connector stops"
 sh -c "$STOP_CONNECTOR"
-say "   it has published beyond $birth: what comes after that, up to $(sql "SELECT pg_current_wal_lsn()"), may come twice"
+n=$(twice "$new" "$seen")
 
-say "4. Postrider starts at its slot"
+say "4. Postrider starts at its slot. Of the rows that are in the table at most $n come twice"
 sh -c "$START_RELAY"
-"$POSTRIDER" checkpoint wait --config "$CONFIG" --now
+"$POSTRIDER" checkpoint wait --config "$CONFIG" --now --timeout "$TIMEOUT"
 say "done: everything that is committed is published. The slot $DEBEZIUM_SLOT holds back WAL until you drop it or go back"

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -89,8 +90,8 @@ func (p *poller) batch(conn *pgx.Conn, types string) (int, error) {
 	defer cancel()
 	n := 0
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT id::text, aggregate_type, aggregate_id, event_type, payload::text FROM outbox
-			WHERE dispatched_at IS NULL AND `+types+` ORDER BY seq LIMIT 100 FOR UPDATE SKIP LOCKED`)
+		rows, err := tx.Query(ctx, `SELECT id::text, coalesce(aggregate_type, ''), aggregate_id, event_type, payload::text FROM outbox
+			WHERE dispatched_at IS NULL AND (`+types+`) ORDER BY seq LIMIT 100 FOR UPDATE SKIP LOCKED`)
 		if err != nil {
 			return err
 		}
@@ -137,6 +138,13 @@ func polled(t *testing.T) *fixture {
 // key, which a poller needs.
 func (f *fixture) startWriters(sessions int, kind string, pause time.Duration) *load {
 	l := &load{stop: make(chan struct{})}
+	f.write(l, sessions, kind, pause)
+	f.t.Cleanup(l.end)
+	return l
+}
+
+// write adds sessions to a load.
+func (f *fixture) write(l *load, sessions int, kind string, pause time.Duration) {
 	for s := range sessions {
 		l.wg.Go(func() {
 			conn, err := pgx.Connect(context.Background(), f.db.DSN)
@@ -163,8 +171,6 @@ func (f *fixture) startWriters(sessions int, kind string, pause time.Duration) *
 			}
 		})
 	}
-	f.t.Cleanup(l.end)
-	return l
 }
 
 // migration runs a script of docs/migrate as it is, with hooks that are commands.
@@ -180,10 +186,10 @@ type migration struct {
 func (f *fixture) newMigration(config string) *migration {
 	f.t.Helper()
 	m := &migration{t: f.t, dir: f.t.TempDir(), binary: built(f.t), config: config, requests: map[string]func(){}}
-	m.env = append(os.Environ(), "POSTRIDER="+m.binary, "CONFIG="+config, "PGURL="+f.db.DSN, "PUBLISHER=test",
-		"START_RELAY="+fmt.Sprintf(`nohup %q run --config %q >>%q 2>&1 & echo $! >%q`, m.binary, config, m.path("relay.log"), m.path("relay.pid")),
+	m.env = append(os.Environ(), "POSTRIDER="+m.binary, "CONFIG="+config, "PGURL="+f.db.DSN,
+		m.startRelay(config),
 		"STOP_RELAY="+fmt.Sprintf(`pid=$(cat %q); kill -TERM $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done`, m.path("relay.pid")),
-		"STOP_POLLER="+m.ask("stop"), "START_POLLER="+m.ask("start"))
+		"STOP_POLLER="+m.ask("stop"), "START_POLLER="+fmt.Sprintf(`printf %%s "$POLLER_WHERE" >%q; `, m.path("where"))+m.ask("start"))
 	f.t.Cleanup(m.killRelay)
 	return m
 }
@@ -193,6 +199,18 @@ func (m *migration) path(name string) string { return filepath.Join(m.dir, name)
 // ask is a command that has the test do something, and returns when it is done.
 func (m *migration) ask(what string) string {
 	return fmt.Sprintf(`: >%q; while [ ! -e %q ]; do sleep 0.05; done; rm %q`, m.path(what), m.path(what+".done"), m.path(what+".done"))
+}
+
+func (m *migration) startRelay(config string) string {
+	return "START_RELAY=" + fmt.Sprintf(`nohup %q run --config %q >>%q 2>&1 & echo $! >%q`, m.binary, config, m.path("relay.log"), m.path("relay.pid"))
+}
+
+// where is the condition that a script has START_POLLER start the poller with.
+func (m *migration) where() string {
+	m.t.Helper()
+	text, err := os.ReadFile(m.path("where"))
+	must(m.t, err)
+	return string(text)
 }
 
 // killRelay ends what START_RELAY has started: it is no child of the test's.
@@ -209,9 +227,19 @@ func (m *migration) killRelay() {
 // run runs a script to its end.
 func (m *migration) run(script string, env ...string) string {
 	m.t.Helper()
+	said, err := m.try(script, env...)
+	if err != nil {
+		log, _ := os.ReadFile(m.path("relay.log"))
+		m.t.Fatalf("%s: %v\n%s\n%s", script, err, said, log)
+	}
+	return said
+}
+
+func (m *migration) try(script string, env ...string) (said string, err error) {
+	m.t.Helper()
 	var out bytes.Buffer
 	cmd := exec.Command("sh", filepath.Join("..", "..", "docs", "migrate", script))
-	cmd.Env = append(m.env, env...)
+	cmd.Env = append(slices.Clone(m.env), env...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Second // the relay that it starts keeps no pipe of its
 	if err := cmd.Start(); err != nil {
@@ -225,14 +253,13 @@ func (m *migration) run(script string, env ...string) string {
 	for {
 		select {
 		case err := <-ended:
-			if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-				log, _ := os.ReadFile(m.path("relay.log"))
-				m.t.Fatalf("%s: %v\n%s\n%s", script, err, out.String(), log)
+			if errors.Is(err, exec.ErrWaitDelay) {
+				err = nil
 			}
-			return out.String()
+			return out.String(), err
 		case <-deadline:
 			_ = cmd.Process.Kill()
-			m.t.Fatalf("%s did not end\n%s", script, out.String())
+			m.t.Fatalf("%s did not end: %v\n%s", script, <-ended, out.String())
 		case <-tick.C:
 			m.serve()
 		}

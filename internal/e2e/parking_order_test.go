@@ -14,7 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/postrider/postrider/internal/control"
 	"github.com/postrider/postrider/internal/devstack"
+	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/testkit"
 	"github.com/postrider/postrider/publisher"
 	"github.com/postrider/postrider/router"
@@ -248,20 +250,109 @@ func TestArrivalsThatNeverPauseAreReleased(t *testing.T) {
 	run := f.start()
 	f.insert("order", "k0", bigPayload(1))
 	f.awaitParked("too_large:parked")
-	arriving := f.startArrivals(1, 1000)
+	var sessions []*arrivals
+	for range 2 {
+		sessions = append(sessions, f.startArrivals(1, 1000))
+	}
+	rows := func() (n int64) {
+		for _, s := range sessions {
+			n += s.rows.Load()
+		}
+		return n
+	}
 	f.awaitCount("SELECT (count(*) > 200)::text FROM postrider.parked", "true")
 	f.alterTopic("order", "max.message.bytes", "100000")
 	f.retryAll()
-	testkit.EventuallyTrue(t, patience, "the key is released while events of it arrive", func() bool {
+	testkit.EventuallyTrue(t, 2*patience, "the key is released while events of it arrive", func() bool {
 		return run.metric("postrider_held_keys") == 0
 	})
-	during := arriving.rows.Load()
-	testkit.EventuallyTrue(t, patience, "events arrive still", func() bool { return arriving.rows.Load() > during+50 })
-	n := arriving.end(t)
+	during := rows()
+	testkit.EventuallyTrue(t, patience, "events arrive still", func() bool { return rows() > during+50 })
+	n := 0
+	for _, s := range sessions {
+		n += s.end(t)
+	}
 	f.awaitConfirmed(f.walEnd())
 	run.mustStop()
 	f.tellParked(w)
 	if v := w.RequireKept(t); v.Delivered != n+1 || v.Duplicates != 0 {
 		t.Errorf("%s", v)
+	}
+}
+
+// case C20, rule 20: a run ends while an event is unacknowledged, of whose key later ones
+// are parked and asked for. The next one streams it again, and the retry waits for that.
+func TestRetryAfterARestartWaitsForTheStream(t *testing.T) {
+	t.Parallel()
+	fake := testkit.Kfake(t, devstack.KfakeOptions{})
+	f := newFixture(t, testkit.Postgres(t), fake.Broker)
+	f.onRefusal(router.OnRefusalParkAggregate)
+	f.cfg.ShutdownTimeout = 500 * time.Millisecond
+	f.createTopic("order", 1, nil)
+	w := testkit.NewWitness(t, f.db, f.db.Publication, f.broker, []string{f.topic("order")}, f.expect)
+	var away atomic.Bool
+	away.Store(true)
+	script(t, fake, func(*kfake.Cluster, *kmsg.ProduceRequest) (kmsg.Response, error, bool) {
+		if away.Load() {
+			return nil, errHangUp, true
+		}
+		return nil, nil, false
+	})
+	run := f.start()
+	// It takes the stream a while to come to the key.
+	f.db.Exec(t, "INSERT INTO outbox(aggregate_type, aggregate_id, payload) SELECT 'order', 'j', to_jsonb(i) FROM generate_series(1, 20000) i")
+	f.insert("order", "k", "1")
+	f.poison("order", "k")
+	f.insert("order", "k", "3")
+	f.awaitParked("null_payload:parked held:parked")
+	if err := run.stop(); operr.ClassOf(err) != operr.DrainIncomplete {
+		t.Fatalf("ended with %v", err)
+	}
+	f.cfg.Router.Sources[0].Mapping.NullPayload = router.NullPayloadTombstone
+	f.retryAll()
+	away.Store(false)
+	run = f.start()
+	f.awaitParked("null_payload:published held:published")
+	f.insert("order", "k", "4")
+	f.awaitConfirmed(f.walEnd())
+	run.mustStop()
+	if k := ofKey(f.broker.ReadAll(t, f.topic("order")), "k"); k != "1  3 4" {
+		t.Errorf("k has %q", k)
+	}
+	f.tellParked(w)
+	w.RequireKept(t)
+}
+
+// case C20: a link ends while a pause holds the stream at an event that is parked already.
+// The next one brings it again, and it is parked still: neither published nor counted twice.
+func TestRetryAfterALinkEndedAtAParkedEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	f.onRefusal(router.OnRefusalParkAggregate)
+	relay := spawn(t, "run", "--config", f.yaml(""))
+	relay.awaitLine("holding the slot")
+	unpin := f.pinPosition()
+	f.poison("order", "k")
+	f.awaitParked("null_payload:parked")
+	relay.kill()
+	unpin()
+	f.ask(control.Pause, "ana")
+	f.cfg.Router.Sources[0].Mapping.NullPayload = router.NullPayloadTombstone
+	run := f.start()
+	run.awaitAtTheTap()
+	f.db.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+f.db.Slot+"'")
+	testkit.EventuallyTrue(t, patience, "the link does not end", func() bool { return run.metric("postrider_reconnects_total") > 0 })
+	run.awaitAtTheTap()
+	f.resume()
+	f.awaitConfirmed(f.walEnd())
+	f.awaitParked("null_payload:parked")
+	f.retryAll()
+	f.awaitParked("null_payload:published")
+	testkit.EventuallyTrue(t, patience, "the key is held still", func() bool { return run.metric("postrider_held_keys") == 0 })
+	f.insert("order", "k", "2")
+	f.awaitConfirmed(f.walEnd())
+	run.mustStop()
+	if k := ofKey(f.broker.ReadAll(t, f.topic("order")), "k"); k != " 2" {
+		t.Errorf("k has %q", k)
 	}
 }

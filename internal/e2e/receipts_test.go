@@ -232,3 +232,42 @@ func TestTraceByReceipt(t *testing.T) {
 		t.Errorf("trimmed: %s, receipts %q, records %q, %d searches", state, receipts, records, searched)
 	}
 }
+
+// What backfill, replay and recover publish has receipts too; they name no position of the
+// stream.
+func TestReceiptsOfCommands(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	config := f.yaml("\nreceipts: {keep: 1h}\n")
+	command := func(args ...string) {
+		t.Helper()
+		if p := spawn(t, append(args, "--config", config)...); p.wait(patience) != 0 {
+			t.Fatal(p.said())
+		}
+	}
+	f.db.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", f.db.Slot))
+	fillOrders(f, 1, 10)
+	command("setup", "--lock-timeout", "60s")
+	command("backfill")
+	fillOrders(f, 11, 15)
+	relay := spawn(t, "run", "--config", config)
+	f.awaitCovered()
+	if relay.terminate() != 0 {
+		t.Fatal(relay.said())
+	}
+	id := f.scalar("SELECT id::text FROM outbox WHERE payload->>'N' = '12'")
+	command("replay", "--event-id", id, "--yes", "--reason", "a test")
+	f.db.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", f.db.Slot))
+	fillOrders(f, 16, 18)
+	command("recover", "--yes", "--lock-timeout", "60s")
+
+	if with, without := f.requireTrueReceipts(f.topic("order")); with != 19 || without != 0 {
+		t.Errorf("%d records have a receipt, %d have none", with, without)
+	}
+	if n := f.scalar("SELECT concat_ws(' ', count(*), count(commit_lsn), count(event_index), count(DISTINCT event_id)) FROM postrider.receipt"); n != "19 5 5 18" {
+		t.Errorf("receipts: %s", n)
+	}
+	if out := output(t, "trace", id, "--config", config); !strings.Contains(out, "(receipt, the first of 2), which is there") || !strings.Contains(out, "published, 2 times") {
+		t.Error(out)
+	}
+}

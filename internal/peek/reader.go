@@ -20,7 +20,7 @@ type reader struct {
 	router *router.Router
 	roots  *roots.Finder
 	held   *parking.Held
-	parked map[event.Position]bool
+	parked map[event.Position]parking.Known
 	msg    event.Message
 	rel    *event.Relation // of the row before, for Each
 	table  string          // its source
@@ -42,15 +42,15 @@ var (
 func newReader(ctx context.Context, p *Peek, o Options, rt *router.Router, finder *roots.Finder, parked parking.Loaded) *reader {
 	r := &reader{
 		ctx: ctx, opts: o, router: rt, roots: finder, held: parking.NewHeld(p.cfg.Limits), kinds: tally{},
-		parked: make(map[event.Position]bool, len(parked.Known)),
+		parked: make(map[event.Position]parking.Known, len(parked.Known)),
 		report: Report{
 			Publisher: p.cfg.Publisher, Slot: p.cfg.Replication.Slot, From: o.Skip, Until: o.Until, SlotAt: p.copy.From,
 			Complete: true, First: []Event{}, Notes: []string{},
 		},
 	}
 	r.held.Load(parked.Units, parked.Singles)
-	for _, at := range parked.Known {
-		r.parked[at] = true
+	for _, known := range parked.Known {
+		r.parked[known.Position] = known
 	}
 	return r
 }
@@ -119,11 +119,10 @@ func (r *reader) RowTooLarge(refusal *event.Refusal, rel *event.Relation) error 
 
 // count takes in the event that was routed last.
 func (r *reader) count(refusal *event.Refusal) error {
-	at := r.msg.Position
 	switch {
 	case r.outside:
 		return nil
-	case r.parked[event.Position{Commit: at.Commit, Index: at.Index}]:
+	case r.isParked():
 		r.report.Parked++
 		return nil
 	case r.opts.Max > 0 && r.report.Events >= r.opts.Max:
@@ -145,6 +144,13 @@ func (r *reader) count(refusal *event.Refusal) error {
 		r.report.First = append(r.report.First, r.keep(outcome, reason, refusal))
 	}
 	return nil
+}
+
+// isParked says that the event has a row.
+func (r *reader) isParked() bool {
+	at := r.msg.Position
+	known, ok := r.parked[event.Position{Commit: at.Commit, Index: at.Index}]
+	return ok && known.MayBe(r.msg.EventID)
 }
 
 // extend takes the open transaction into the times; they need not rise.

@@ -3,7 +3,6 @@ package receipts
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -164,14 +163,6 @@ func hintFor(err error) string {
 		return "postrider setup: it brings the schema postrider up to date"
 	case "42501":
 		return "postrider setup --print lists the grants that the role needs"
-	}
-	return ""
-}
-
-// Remark says in a few words what became of the receipts of a run that has ended.
-func (w *Writer) Remark() string {
-	if _, dropped := w.Counts(); dropped > 0 {
-		return fmt.Sprintf("%d receipts could not be kept", dropped)
 	}
 	return ""
 }

@@ -187,7 +187,7 @@ func (c *comparison) missing(l *lost) {
 func (c *comparison) settleStrangers(ctx context.Context) error {
 	if len(c.strangers) > 0 {
 		c.progress("look for what only a topic has", 0, 0)
-		if err := c.reader.EventIDs(ctx, func(id []byte) error {
+		if err := c.reader.EventIDs(ctx, func(_ string, id []byte) error {
 			delete(c.strangers, c.set.bytes(id))
 			return nil
 		}); err != nil {

@@ -241,6 +241,7 @@ func (c *candidates) digest(key, value []byte) uint64 {
 	return h.Sum64()
 }
 
+// unit is never 0. It serves for a table and an event id, too.
 func (c *candidates) unit(topic string, key []byte) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)

@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/parking"
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 	"github.com/postrider/postrider/topic"
 )
@@ -84,10 +85,11 @@ type comparison struct {
 	// loaded: the rows were loaded here, and carry the commit of the loading.
 	loaded bool
 	result Comparison
-	// present are the hashes of all event ids of the table, sorted: what the topic has
-	// besides is only there. nil: not asked.
-	present []uint64
-	headers []string
+	// present are the hashes of all event ids of the tables, sorted: what a topic has besides
+	// is only there. nil: not asked. tablesOf says which tables' events go to a topic.
+	present  []uint64
+	tablesOf map[string]map[string]bool
+	headers  []string
 	// ends are those of the topics when they were read.
 	ends map[string][]int64
 	only func(*topic.Record, []byte) error
@@ -295,7 +297,7 @@ func (c *comparison) record(number uint32, rec *topic.Record, read *TopicRead) e
 	if c.c.record(number, id, rec.Key, rec.Value, repaired) || c.present == nil {
 		return nil
 	}
-	if _, there := slices.BinarySearch(c.present, c.c.hash(id)); there {
+	if c.isPresent(c.c.topics.all[number], id) {
 		return nil
 	}
 	c.result.TopicOnly++
@@ -436,10 +438,37 @@ func (c *comparison) loadRows(ctx context.Context, reader *outbox.Reader, task i
 // loadPresent reads the ids of all rows.
 func (c *comparison) loadPresent(ctx context.Context, reader *outbox.Reader) error {
 	c.present = []uint64{}
-	err := reader.EventIDs(ctx, func(id []byte) error {
-		c.present = append(c.present, c.c.hash(id))
+	err := reader.EventIDs(ctx, func(table string, id []byte) error {
+		c.present = append(c.present, c.c.unit(table, id))
 		return nil
 	})
 	slices.Sort(c.present)
 	return err
+}
+
+// comesFrom notes that events of a table go to a topic.
+func (c *comparison) comesFrom(topicName, table string) {
+	if c.tablesOf == nil {
+		c.tablesOf = map[string]map[string]bool{}
+	}
+	if c.tablesOf[topicName] == nil {
+		c.tablesOf[topicName] = map[string]bool{}
+	}
+	c.tablesOf[topicName][table] = true
+}
+
+// isPresent says that a table whose events go to the topic has the id: any table, where
+// that is not known.
+func (c *comparison) isPresent(topicName string, id []byte) bool {
+	of := c.tablesOf[topicName]
+	for _, src := range c.r.cfg.Router.Sources {
+		table := replication.Table{Schema: src.Schema, Name: src.Table}.String()
+		if of != nil && !of[table] {
+			continue
+		}
+		if _, there := slices.BinarySearch(c.present, c.c.unit(table, id)); there {
+			return true
+		}
+	}
+	return false
 }

@@ -39,7 +39,7 @@ func (l *link) newDoubt(ctx context.Context, stored *checkpoint.Row, snapshot ch
 	// The end after which no suspect may still be on its way is read after the rows.
 	d := &doubt{suspects: tickoff.New(), snapshot: stored.Snapshot}
 	for _, s := range l.gen.cfg.Router.Sources {
-		err := d.suspects.Collect(ctx, l.sql.conn, s, snapshot)
+		err := d.suspects.Collect(ctx, l.sql.conn, s, l.gen.publications, snapshot)
 		switch {
 		case errors.Is(err, tickoff.ErrTooMany):
 			return nil, doubtError(stored, l.slot.ConfirmedFlush, err)

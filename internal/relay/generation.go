@@ -78,6 +78,9 @@ type generation struct {
 	waiting atomic.Int64
 	// handedOn is the highest position of the stream that was handed on.
 	handedOn atomic.Uint64
+	// passed is a position before which every event was handed over or parked: of a
+	// key, what may come again stands behind it.
+	passed atomic.Uint64
 }
 
 func newGeneration(r *Relay) (*generation, error) {

@@ -88,9 +88,6 @@ func (h *handler) Insert(row *event.Row) error {
 	if err := h.unplaced[row.Relation.OID]; err != nil {
 		return err
 	}
-	if h.gen.park.seen(row.Position) {
-		return h.settled()
-	}
 	routed, refusal := h.gen.router.Route(row, &h.msg)
 	if refusal == nil && !routed {
 		h.gen.ledger.Pass()
@@ -99,6 +96,10 @@ func (h *handler) Insert(row *event.Row) error {
 	}
 	if err := h.enter(); err != nil {
 		return err
+	}
+	if h.gen.park.seen(row.Position, h.msg.EventID) {
+		h.settled()
+		return nil
 	}
 	if refusal != nil {
 		return h.refused(row, refusal)
@@ -137,13 +138,9 @@ func (h *handler) enter() error {
 }
 
 // settled counts an event that was parked by an earlier run, whatever became of it since.
-func (h *handler) settled() error {
-	if err := h.enter(); err != nil {
-		return err
-	}
+func (h *handler) settled() {
 	h.gen.ledger.Add()
 	h.gen.ledger.Resolve(h.gate.Txn(), 1)
-	return nil
 }
 
 // refused parks the row, or halts at it.
@@ -215,6 +212,7 @@ func (h *handler) Commit(_, end event.LSN, _ time.Time) error {
 		h.gen.entered = false
 		h.intake.end()
 	}
+	h.passed(end)
 	h.gen.progressed(end)
 	return nil
 }
@@ -223,7 +221,15 @@ func (h *handler) KeepAlive(walEnd event.LSN) {
 	// Not behind the tap: a keepalive says nothing about events that were not
 	// handed on, since it counts only when nothing is open.
 	h.gate.KeepAlive(walEnd)
+	if _, _, open := h.gen.ledger.OpenTxn(); !open && !h.gate.Inside() {
+		h.passed(walEnd)
+	}
 	h.gen.progressed(walEnd)
+}
+
+// passed says that every event before a position was handed over or parked.
+func (h *handler) passed(lsn event.LSN) {
+	h.gen.passed.Store(max(h.gen.passed.Load(), uint64(lsn)))
 }
 
 func (h *handler) InputDrained() { h.gen.publisher.Flush() }

@@ -17,10 +17,13 @@ import (
 type parkState struct {
 	held  *parking.Held
 	queue *parkQueue
-	// known are the positions with a row that the stream has still to pass; it belongs
-	// to the stream's goroutine.
-	known   []event.Position
-	retries *retries
+	// known are the events with a row that the stream has still to pass; it belongs to
+	// the stream's goroutine.
+	known []parking.Known
+	// lastKnown is the last one's position: until the stream has passed it, an event that
+	// comes again may stand before one of its unit that is parked.
+	lastKnown event.Position
+	retries   *retries
 	// copies has a hint for each dead-letter topic: there is something to copy.
 	copies map[string]chan struct{}
 
@@ -43,20 +46,19 @@ func newParkState(limits parking.Limits, deadLetters []string) *parkState {
 	return p
 }
 
-// seen says that an event has a row from before. Positions are asked in rising order.
-func (p *parkState) seen(at event.Position) bool {
-	for len(p.known) > 0 {
-		first := p.known[0]
-		if first.Commit > at.Commit || first.Commit == at.Commit && first.Index > at.Index {
-			return false
-		}
+// seen says that an event has a row from before. Positions are asked in rising order;
+// the last one may be asked again, by the next link. Where the row has another event's
+// id, the position has come to mean something else, and the event is a new one.
+func (p *parkState) seen(at event.Position, id []byte) bool {
+	for len(p.known) > 0 && p.known[0].Before(at) {
 		p.known = p.known[1:]
-		if first.Commit == at.Commit && first.Index == at.Index {
-			return true
-		}
 	}
-	p.known = nil
-	return false
+	if len(p.known) == 0 {
+		p.known = nil
+		return false
+	}
+	first := &p.known[0]
+	return !at.Before(first.Position) && first.MayBe(id)
 }
 
 // count takes a refused event into the accounts, before anything behind it can pass.
@@ -234,14 +236,16 @@ func (h *handler) parkHeld() (held bool, halt *event.Refusal, err error) {
 const giveWayMost = 2 * time.Second
 
 // giveWay lets a unit be released whose arrivals never pause: when all that is parked of
-// it is on its way, lap after lap, the next arrival waits for it instead of joining.
+// it is on its way, lap after lap, the next arrival waits for it instead of joining. Where
+// they come faster than they are parked, retried and noted, that moment does not come: so
+// once the unit grows while it is worked off, each arrival waits for a lap.
 func (h *handler) giveWay(u parking.Unit) error {
 	p := h.gen.park
 	outstanding := p.held.Of(u)
 	if outstanding == 0 {
 		return nil
 	}
-	landed := p.retries.lastClaim(u, outstanding)
+	landed := p.retries.giveWay(u, outstanding)
 	if landed == nil {
 		return nil
 	}
@@ -251,6 +255,7 @@ func (h *handler) giveWay(u parking.Unit) error {
 	select {
 	case <-landed:
 	case <-patience.C:
+		p.retries.impatient(u)
 	case <-h.ctx.Done():
 		return context.Cause(h.ctx)
 	}
@@ -261,7 +266,15 @@ func (h *handler) giveWay(u parking.Unit) error {
 // written the queue fills, and this waits.
 func (h *handler) parkEvent(e *parking.Event) error {
 	h.gen.ledger.Add()
-	if err := h.gen.park.queue.put(h.ctx, parkItem{event: e, txn: h.gate.Txn()}); err != nil {
+	item := parkItem{event: e, txn: h.gate.Txn()}
+	if e.Unit != nil && e.Message.Position.Before(h.gen.park.lastKnown) {
+		item.late = true
+		h.gen.park.retries.awaitDurable(*e.Unit)
+	}
+	if err := h.gen.park.queue.put(h.ctx, item); err != nil {
+		if item.late {
+			h.gen.park.retries.noLonger(*e.Unit)
+		}
 		h.gen.ledger.Retract()
 		h.gen.park.uncount(e)
 		return fmt.Errorf("park the event at %s: %w", e.Message.Position, err)
@@ -290,9 +303,15 @@ func (l *link) loadParked(ctx context.Context, from event.LSN) error {
 	if forgotten > 0 {
 		l.gen.log.Warn().Int64("copies", forgotten).Msg("copies of parked events are given up: their dead_letter_topic is configured no more")
 	}
+	if loaded.Adopted > 0 {
+		l.gen.log.Warn().Int64("events", loaded.Adopted).Msg("events were parked before the database was moved here; they go before all others of their keys")
+	}
 	p := l.gen.park
 	p.held.Load(loaded.Units, loaded.Singles)
 	p.known = loaded.Known
+	if n := len(loaded.Known); n > 0 {
+		p.lastKnown = loaded.Known[n-1].Position
+	}
 	for _, u := range loaded.Unblocked {
 		p.retries.follow(u)
 	}

@@ -110,6 +110,7 @@ func (l *link) begin(ctx context.Context, stored *checkpoint.Row, slot checkpoin
 	g.eventsBefore = row.Events
 	g.from = slot.Confirmed
 	g.ledger = checkpoint.NewLedger(start.Skip)
+	g.passed.Store(uint64(start.Skip))
 	g.ledgerSeen.Store(g.ledger)
 	g.log.Info().Str(keySlot, slot.Name).Stringer("from", start.Skip).Int32("timeline", start.Timeline).Str("why", start.Why).Msg("holding the slot")
 	return nil

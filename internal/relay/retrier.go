@@ -17,7 +17,9 @@ const (
 	retryFlights = 2000
 	// retryUnits are claimed from together, up to retryPerUnit events of each.
 	retryUnits   = 200
-	retryPerUnit = 100
+	retryPerUnit = 500
+	// aheadLook is how often it is looked whether the stream has passed an event.
+	aheadLook = 100 * time.Millisecond
 )
 
 // retrier publishes parked events that somebody asked for. It is the one place that
@@ -60,9 +62,16 @@ func (t *retrier) run(ctx context.Context) error {
 	poll := time.NewTicker(t.gen.cfg.Timers.Watch) // notifications may be lost
 	defer poll.Stop()
 	pause := backoff{lo: t.gen.cfg.Timers.BackoffMin, hi: t.gen.cfg.Timers.BackoffMax}
+	var ahead <-chan time.Time // running while a unit waits for the stream, whatever else wakes this
 	for failures := 0; ; {
 		look := false
+		if ahead == nil && t.r.waitsForStream() {
+			ahead = time.After(aheadLook)
+		}
 		select {
+		case <-ahead:
+			ahead = nil
+			t.r.streamWentOn(event.LSN(t.gen.passed.Load()))
 		case <-t.sending.Done():
 			return nil
 		case <-poll.C:
@@ -180,14 +189,14 @@ func (t *retrier) unitLanded(f *retryFlight, outcome flightOutcome) {
 	u.flying--
 	u.refused = u.refused || outcome == outcomeBack
 	u.back = u.back || outcome != outcomePublished
-	over := u.flying == 0
+	over, outstanding := u.flying == 0, t.gen.park.held.Of(u.unit)
 	refused, readmit := u.refused, u.back || u.overtaken != nil
 	if over {
 		u.guilty, u.refused, u.back, u.overtaken, u.due = false, false, false, nil, true
-		u.laps++
+		u.lap(outstanding)
 		u.land()
 	}
-	if over && (refused || t.gen.park.held.Of(u.unit) == 0) {
+	if over && (refused || outstanding == 0) {
 		delete(t.r.following, u.unit)
 	}
 	t.r.mu.Unlock()
@@ -236,6 +245,9 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 	if room <= 0 {
 		return false, nil
 	}
+	// Before it is asked what is due: what the stream parked until here keeps its unit from
+	// being due until it is durable.
+	passed := event.LSN(t.gen.passed.Load())
 	units := t.r.due(min(retryUnits, room))
 	singles := t.singles[:min(len(t.singles), room)]
 	if len(units)+len(singles) == 0 {
@@ -244,7 +256,7 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 	var claimed parking.Claimed
 	err = t.link.parking.do(ctx, func(store *parking.Store) (err error) {
 		if len(units) > 0 {
-			claimed, err = store.ClaimUnits(ctx, units, min(retryPerUnit, 1+room/len(units)))
+			claimed, err = store.ClaimUnits(ctx, units, min(retryPerUnit, 1+room/len(units)), passed)
 			return err
 		}
 		claimed, err = store.ClaimSingles(ctx, singles)
@@ -263,6 +275,7 @@ func (t *retrier) claim(ctx context.Context) (more bool, err error) {
 		t.singles = t.singles[len(singles):]
 	}
 	t.r.blocked(claimed.Blocked)
+	t.r.waitForStream(claimed.Ahead)
 	return true, t.inject(claimed.Events)
 }
 

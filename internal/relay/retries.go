@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/postrider/postrider/event"
@@ -23,9 +24,12 @@ type retries struct {
 	flights  map[int64]*retryFlight
 	acked    []int64
 	returned []parking.Return
-	// late counts events by unit that lanes gave back and that are not durable yet: the
-	// store does not show what may go.
+	// late counts events by unit before others that are durable, and that are not so yet:
+	// the store does not show what may go.
 	late map[parking.Unit]int
+	// ahead are units with events that the stream has to pass first, and the first one's
+	// position.
+	ahead map[parking.Unit]event.LSN
 }
 
 // retryUnit is a unit that is being worked off.
@@ -43,6 +47,10 @@ type retryUnit struct {
 	guilty, refused, back bool
 	// laps counts how often all that was on its way came down and more had joined.
 	laps int
+	// yield: arrivals give way to it, since they join faster than it is worked off: after
+	// giveWayAfter more laps there were no fewer outstanding than before, which is in before.
+	yield  bool
+	before int
 	// landed is closed when all that is on its way has come down; nil where nobody waits.
 	landed chan struct{}
 }
@@ -64,7 +72,7 @@ type retryFlight struct {
 }
 
 func newRetries() *retries {
-	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}}
+	return &retries{wake: make(chan struct{}, 1), following: map[parking.Unit]*retryUnit{}, flights: map[int64]*retryFlight{}, late: map[parking.Unit]int{}, ahead: map[parking.Unit]event.LSN{}}
 }
 
 // land wakes those who give way.
@@ -78,19 +86,40 @@ func (u *retryUnit) land() {
 // giveWayAfter laps an arrival waits for its unit's last claim instead of joining.
 const giveWayAfter = 3
 
-// lastClaim gives what to wait for where the unit's outstanding events are all on their
-// way, and arrivals have joined them lap after lap; else nil.
-func (r *retries) lastClaim(u parking.Unit, outstanding int) <-chan struct{} {
+// lap counts one, after which so many are outstanding.
+func (u *retryUnit) lap(outstanding int) {
+	if u.laps++; u.laps%giveWayAfter == 0 {
+		u.yield = u.yield || u.before > 0 && outstanding >= u.before
+		u.before = outstanding
+	}
+}
+
+// giveWay gives what an arrival waits for where others have joined the unit lap after lap,
+// and its outstanding events are all on their way; or whatever is to come down next, where
+// it has to yield. Else nil, and where the unit waits for the stream.
+func (r *retries) giveWay(u parking.Unit, outstanding int) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.following[u]
-	if f == nil || f.laps < giveWayAfter || f.flying == 0 || f.flying < outstanding {
+	if _, ahead := r.ahead[u]; ahead || f == nil || f.laps < giveWayAfter {
+		return nil
+	}
+	if last := f.flying > 0 && f.flying >= outstanding; !last && !f.yield || f.flying == 0 && !f.claiming && !f.due {
 		return nil
 	}
 	if f.landed == nil {
 		f.landed = make(chan struct{})
 	}
 	return f.landed
+}
+
+// impatient says that an arrival has waited too long: others do not, for some laps.
+func (r *retries) impatient(u parking.Unit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.following[u]; f != nil {
+		f.yield, f.laps, f.before = false, 0, 0
+	}
 }
 
 // ask says that a command may have asked for something.
@@ -138,6 +167,14 @@ func (r *retries) cameLate(u parking.Unit, topic string, key []byte) (overtakes 
 	}
 	f.overtaken = &retryPlace{topic, key}
 	return true
+}
+
+// awaitDurable says that the stream parks an event of the unit behind which others of it
+// are durable. Nothing that is claimed stands behind it: the stream has not passed it.
+func (r *retries) awaitDurable(u parking.Unit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late[u]++
 }
 
 // noLonger says that such an event is durable, or was not taken.
@@ -212,7 +249,7 @@ func (r *retries) flying() int {
 }
 
 // due gives up to n units with something to claim, nothing on its way, and nothing that
-// is yet to become durable. They are being claimed until claimed or again.
+// is yet to become durable. They are being claimed until claimed is called.
 func (r *retries) due(n int) []parking.Unit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +258,7 @@ func (r *retries) due(n int) []parking.Unit {
 		if len(units) == n {
 			break
 		}
-		if f.due && f.flying == 0 && r.late[u] == 0 {
+		if _, ahead := r.ahead[u]; f.due && f.flying == 0 && r.late[u] == 0 && !ahead {
 			f.due, f.claiming = false, true
 			units = append(units, u)
 		}
@@ -268,12 +305,48 @@ func (r *retries) launch(events []*parking.Event) {
 	}
 }
 
+// waitForStream notes units that the stream has to get on for, and how far, until
+// streamWentOn.
+func (r *retries) waitForStream(units map[parking.Unit]event.LSN) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.ahead, units)
+	for u := range units {
+		if f := r.following[u]; f != nil {
+			f.land() // whoever waits is the stream
+		}
+	}
+}
+
+// waitsForStream says that there are such units.
+func (r *retries) waitsForStream() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ahead) > 0
+}
+
+// streamWentOn lets those be looked at again of which the stream has passed the first one.
+func (r *retries) streamWentOn(passed event.LSN) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u, at := range r.ahead {
+		if at >= passed {
+			continue
+		}
+		delete(r.ahead, u)
+		if f := r.following[u]; f != nil {
+			f.due = true
+		}
+	}
+}
+
 // blocked stops following units at which somebody has to look.
 func (r *retries) blocked(units map[parking.Unit]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for u := range units {
 		if f := r.following[u]; f != nil && f.flying == 0 {
+			f.land()
 			delete(r.following, u)
 		}
 	}

@@ -14,7 +14,7 @@ func TestArrivalsGiveWayToTheLastClaim(t *testing.T) {
 	t.Parallel()
 	r := newRetries()
 	u := parking.UnitOf("t", []byte("k"))
-	if r.lastClaim(u, 1) != nil {
+	if r.giveWay(u, 1) != nil {
 		t.Fatal("nobody follows the unit")
 	}
 	r.follow(u)
@@ -22,15 +22,15 @@ func TestArrivalsGiveWayToTheLastClaim(t *testing.T) {
 	r.launch(claim)
 	f := r.following[u]
 	for f.laps = 0; f.laps < giveWayAfter; f.laps++ {
-		if r.lastClaim(u, 2) != nil {
+		if r.giveWay(u, 2) != nil {
 			t.Fatalf("gives way after %d laps", f.laps)
 		}
 	}
-	if r.lastClaim(u, 3) != nil {
+	if r.giveWay(u, 3) != nil {
 		t.Fatal("gives way to a claim that is not the last")
 	}
-	landed := r.lastClaim(u, 2)
-	if landed == nil || r.lastClaim(u, 2) != landed {
+	landed := r.giveWay(u, 2)
+	if landed == nil || r.giveWay(u, 2) != landed {
 		t.Fatal("does not give way")
 	}
 	select {
@@ -41,7 +41,7 @@ func TestArrivalsGiveWayToTheLastClaim(t *testing.T) {
 	f.land()
 	<-landed
 	f.flying = 0
-	if r.lastClaim(u, 0) != nil {
+	if r.giveWay(u, 0) != nil {
 		t.Fatal("gives way where nothing is on its way")
 	}
 }
@@ -93,5 +93,106 @@ func TestWhatComesLateOvertakesTheClaim(t *testing.T) {
 	}
 	if ret := refused(2, event.ReasonHeld); ret.Again {
 		t.Errorf("behind a refused one: %+v", ret)
+	}
+}
+
+// What the stream has not passed is not asked for again before it went on.
+func TestUnitsWaitForTheStream(t *testing.T) {
+	t.Parallel()
+	r := newRetries()
+	u, other := parking.UnitOf("t", []byte("k")), parking.UnitOf("t", []byte("j"))
+	r.follow(u)
+	if r.waitsForStream() || len(r.due(9)) != 1 {
+		t.Fatal("not claimed")
+	}
+	r.claimed([]parking.Unit{u}, false)
+	r.waitForStream(map[parking.Unit]event.LSN{u: 8})
+	r.follow(u)
+	r.follow(other)
+	if due := r.due(9); len(due) != 1 || due[0] != other || !r.waitsForStream() {
+		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
+	}
+	r.streamWentOn(8)
+	if due := r.due(9); len(due) != 0 || !r.waitsForStream() {
+		t.Fatalf("before it: due %v, waits %v", due, r.waitsForStream())
+	}
+	r.streamWentOn(9)
+	if due := r.due(9); len(due) != 1 || due[0] != u || r.waitsForStream() {
+		t.Fatalf("due %v, waits %v", due, r.waitsForStream())
+	}
+}
+
+// Nothing of a unit goes while the stream parks an event before others that are durable,
+// and what is on its way, which stands before it, is not called back.
+func TestUnitsWaitForWhatTheStreamParks(t *testing.T) {
+	t.Parallel()
+	r := newRetries()
+	u := parking.UnitOf("t", []byte("k"))
+	r.follow(u)
+	r.due(9)
+	r.awaitDurable(u)
+	if r.claimed([]parking.Unit{u}, true) != nil || r.following[u].overtaken != nil {
+		t.Error("the claim is called back")
+	}
+	if due := r.due(9); len(due) != 0 {
+		t.Errorf("due %v", due)
+	}
+	r.noLonger(u)
+	if due := r.due(9); len(due) != 1 {
+		t.Errorf("due %v", due)
+	}
+}
+
+// Once a unit grows though it is worked off, each arrival waits for what comes down next,
+// also while it is being claimed; not where it waits for the stream, nor for ever.
+func TestArrivalsYieldToAUnitThatGrows(t *testing.T) {
+	t.Parallel()
+	r := newRetries()
+	u := parking.UnitOf("t", []byte("k"))
+	r.follow(u)
+	f := r.following[u]
+	laps := func(outstanding ...int) {
+		for _, n := range outstanding {
+			for range giveWayAfter {
+				f.lap(n)
+			}
+		}
+	}
+	laps(900, 800, 700)
+	if r.giveWay(u, 700) != nil {
+		t.Error("waits for a unit that shrinks")
+	}
+	laps(700)
+	landed := r.giveWay(u, 700)
+	if landed == nil {
+		t.Fatal("joins a unit that does not shrink")
+	}
+	r.waitForStream(map[parking.Unit]event.LSN{u: 8})
+	select {
+	case <-landed:
+	default:
+		t.Error("waits for a unit that waits for the stream")
+	}
+	if r.giveWay(u, 700) != nil {
+		t.Error("waits for a unit that waits for the stream")
+	}
+	r.streamWentOn(9)
+	if r.giveWay(u, 700) == nil {
+		t.Error("joins the unit before it is released")
+	}
+	r.impatient(u)
+	if r.giveWay(u, 700) != nil {
+		t.Error("waits again at once")
+	}
+	laps(700, 700)
+	if landed = r.giveWay(u, 700); landed == nil {
+		t.Error("joins it for ever")
+	}
+	r.due(9)
+	r.blocked(map[parking.Unit]bool{u: true})
+	select {
+	case <-landed:
+	default:
+		t.Error("waits for a unit at which somebody has to look")
 	}
 }

@@ -4,6 +4,7 @@
 package tickoff
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/checkpoint"
+	"github.com/postrider/postrider/replication"
 	"github.com/postrider/postrider/router"
 )
 
@@ -51,16 +53,21 @@ func (s *Suspects) key(table string, id []byte) uint64 {
 	return h.Sum64()
 }
 
-// Collect adds the rows of a source that the snapshot does not cover. It scans the table
-// in one statement; the session's settings must be the pinned ones (rule 10). It fails
-// with ErrTooMany, or with the query's own error. Rows that were deleted cannot be found.
-func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Source, snapshot checkpoint.Snapshot) error {
+// Collect adds the rows of a source that the snapshot does not cover, of those that the publications let through: what a
+// row filter leaves out never comes on the stream, and is somebody else's to publish. It scans the table in one statement; the
+// session's settings must be the pinned ones (rule 10). It fails with ErrTooMany, or with the query's own error. Rows that were
+// deleted cannot be found.
+func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Source, pubs replication.Publications, snapshot checkpoint.Snapshot) error {
 	quoted, table := pgx.Identifier{src.Schema, src.Table}.Sanitize(), src.Schema+"."+src.Table
 	s.tables = append(s.tables, table)
+	published, err := publishedIf(ctx, conn, quoted, pubs)
+	if err != nil {
+		return err
+	}
 	// The values as they are sent, as on the stream: a cast to text would cut the blanks
 	// of a char(n), for one.
-	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT xmin, %s FROM %s WHERE %s",
-		pgx.Identifier{src.Mapping.EventID}.Sanitize(), quoted, snapshot.UncoveredSQL("xmin")),
+	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT t.xmin, t.%s FROM %s t WHERE %s AND (%s)",
+		pgx.Identifier{src.Mapping.EventID}.Sanitize(), quoted, snapshot.UncoveredSQL("t.xmin"), published),
 		pgx.QueryResultFormats{pgx.TextFormatCode, pgx.TextFormatCode})
 	if err != nil {
 		return err
@@ -81,6 +88,15 @@ func (s *Suspects) Collect(ctx context.Context, conn *pgx.Conn, src router.Sourc
 		s.add(table, raw[1])
 	}
 	return rows.Err()
+}
+
+func publishedIf(ctx context.Context, conn *pgx.Conn, quoted string, pubs replication.Publications) (string, error) {
+	var root uint32
+	if err := conn.QueryRow(ctx, "SELECT $1::text::regclass::oid", quoted).Scan(&root); err != nil {
+		return "", err
+	}
+	condition, err := replication.PublishedSQL(ctx, conn, root, pubs)
+	return cmp.Or(condition, "true"), err
 }
 
 func (s *Suspects) add(table string, id []byte) {

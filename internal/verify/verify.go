@@ -231,9 +231,13 @@ func (t *table) check(ctx context.Context, stream *peek.Peek, blind error) (chec
 }
 
 func (t *table) collect(ctx context.Context, snapshot checkpoint.Snapshot) (*tickoff.Suspects, error) {
+	pubs, err := replication.ReadPublications(ctx, t.conn, t.cfg.Replication.Publications)
+	if err != nil {
+		return nil, err
+	}
 	suspects := tickoff.New()
 	for _, src := range t.cfg.Router.Sources {
-		err := suspects.Collect(ctx, t.conn, src, snapshot)
+		err := suspects.Collect(ctx, t.conn, src, pubs, snapshot)
 		if err != nil && !errors.Is(err, tickoff.ErrTooMany) {
 			err = &operr.Error{
 				Class: operr.Postgres, Op: "read the rows of", Subject: "table " + src.Schema + "." + src.Table, Err: err,

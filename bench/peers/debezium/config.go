@@ -39,6 +39,9 @@ type Options struct {
 	Brokers []string
 	Topic   string
 
+	// Extra are further properties of the connector; they go before the others.
+	Extra map[string]string
+
 	// Tuned is the variant with short polls and large batches.
 	Tuned bool
 }
@@ -77,7 +80,7 @@ func (o Options) Worker() map[string]string {
 	}
 }
 
-// Connector are the properties of the connector: where it reads, how it finds the outbox's columns, and Tuned's.
+// Connector are the properties of the connector: where it reads, how it finds the outbox's columns, Tuned's, and Extra.
 func (o Options) Connector() map[string]string {
 	p := map[string]string{
 		"name":                        "outbox",
@@ -110,6 +113,7 @@ func (o Options) Connector() map[string]string {
 	if o.Tuned {
 		maps.Copy(p, tuned)
 	}
+	maps.Copy(p, o.Extra)
 	return p
 }
 
