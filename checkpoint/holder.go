@@ -100,19 +100,37 @@ func LockPublisher(ctx context.Context, conn *pgx.Conn, publisher string) error 
 	}
 }
 
-func lockedBy(ctx context.Context, conn *pgx.Conn, publisher, subject string) error {
-	var other string
-	err := conn.QueryRow(ctx, `
-		SELECT coalesce(string_agg(format('pid %s, application %s', l.pid, coalesce(a.application_name, 'unknown')), '; '), 'a session that has just ended')
+// lockHoldersSQL names who has the lock; NULL where nobody has.
+const lockHoldersSQL = `SELECT string_agg(format('pid %s, application %s', l.pid, coalesce(a.application_name, 'unknown')), '; ')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid), hashtextextended('postrider ' || $1, 0) AS key
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 		  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-		  AND (l.classid::bigint << 32 | l.objid::bigint) = key`, publisher).Scan(&other)
-	if err != nil {
+		  AND (l.classid::bigint << 32 | l.objid::bigint) = key`
+
+func lockedBy(ctx context.Context, conn *pgx.Conn, publisher, subject string) error {
+	var other *string
+	if err := conn.QueryRow(ctx, lockHoldersSQL, publisher).Scan(&other); err != nil {
 		return storeError("lock", subject, err)
 	}
+	if other == nil {
+		return errLocked("lock", subject, "a session that has just ended")
+	}
+	return errLocked("lock", subject, *other)
+}
+
+// nobodyWorks says who has the lock of LockPublisher.
+func nobodyWorks(ctx context.Context, conn *pgx.Conn, publisher string) error {
+	var other *string
+	subject := fmt.Sprintf("publisher %q", publisher)
+	if err := conn.QueryRow(ctx, lockHoldersSQL, publisher).Scan(&other); err != nil || other == nil {
+		return storeErrorOrNil("look for other commands of", subject, err)
+	}
+	return errLocked("start", subject, *other)
+}
+
+func errLocked(op, subject, other string) error {
 	return &operr.Error{
-		Class: operr.Slot, Op: "lock", Subject: subject, Transient: true,
+		Class: operr.Slot, Op: op, Subject: subject, Transient: true,
 		Err:  fmt.Errorf("another command works on it: %s", other),
 		Hint: "wait for it to end, or end it",
 	}

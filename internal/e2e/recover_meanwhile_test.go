@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/recovery"
 	"github.com/postrider/postrider/internal/testkit"
+	"github.com/postrider/postrider/replication"
 )
 
 // TestRecoverRowsDeletedMeanwhile: rows that somebody deletes while a recovery works cannot be
@@ -45,9 +47,9 @@ func TestRecoverRowsDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRecoverMeetsARelay: a relay that began between the look at the slot and the task publishes
-// what the stream brings; nothing of the table may come between. The recovery gives up.
-func TestRecoverMeetsARelay(t *testing.T) {
+// TestRecoverMeetsAHolder: whoever takes the slot between the look at it and the task publishes what
+// the stream brings; nothing of the table may come between. The recovery gives up.
+func TestRecoverMeetsAHolder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
 	f.createTopic("order", 1, nil)
@@ -56,14 +58,13 @@ func TestRecoverMeetsARelay(t *testing.T) {
 	release, waiting := f.hold("postrider.task", "INSERT", "true")
 	p := spawn(t, "recover", "--yes", "--anyway", "--config", f.yaml(""))
 	waiting()
-	run := spawn(t, "run", "--config", f.yaml(""))
-	f.series("order", "k", 6, 7)
-	f.awaitRecords(f.topic("order"), 7)
+	session, err := replication.Connect(t.Context(), f.cfg.Replication)
+	must(t, err)
+	stream, err := session.Start(t.Context())
+	must(t, err)
 	release()
 	requireExit(t, p, operr.Slot.ExitCode(), "is held by")
-	if code := run.terminate(); code != 0 {
-		t.Fatalf("the relay ended with %d: %s", code, run.said())
-	}
+	must(t, stream.Close(t.Context()))
 	f.ran()
 }
 
@@ -124,5 +125,28 @@ func TestAbandonWithoutAPosition(t *testing.T) {
 	f.ran()
 	if copies := f.requireSeries(f.topic("order"), 1, 60); copies != 0 {
 		t.Errorf("%d copies", copies)
+	}
+}
+
+// TestRunWaitsForTheLastOfACommand: a backfill or recovery that was given up while it worked stops
+// within a second, and has events on their way until then: older ones than the stream's.
+func TestRunWaitsForTheLastOfACommand(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	f.createTopic("order", 1, nil)
+	f.series("order", "k", 1, 3)
+	worker := f.db.Conn(t)
+	_, err := worker.Exec(context.Background(), "SELECT pg_advisory_lock(hashtextextended('postrider test', 0))")
+	must(t, err)
+	run := spawn(t, "run", "--config", f.yaml(""))
+	run.awaitLine("another command works on it")
+	if n := len(f.broker.ReadAll(t, f.topic("order"))); n != 0 {
+		t.Errorf("%d records", n)
+	}
+	_, err = worker.Exec(context.Background(), "SELECT pg_advisory_unlock_all()")
+	must(t, err)
+	f.awaitRecords(f.topic("order"), 3)
+	if code := run.terminate(); code != 0 {
+		t.Errorf("%d: %s", code, run.said())
 	}
 }
