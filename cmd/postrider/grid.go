@@ -147,8 +147,9 @@ func shownLines(s string) string {
 
 // table is a list of names and values; long values go on in further lines.
 type table struct {
-	out  io.Writer
-	rows []tableRow
+	out    io.Writer
+	rows   []tableRow
+	widest int // a line of a value, where that is less than the screen has room for
 }
 
 type tableRow struct {
@@ -159,7 +160,7 @@ type tableRow struct {
 // longestName leaves room for values beside names that come from outside.
 const longestName = 34
 
-func newTable(w io.Writer) *table { return &table{out: w} }
+func newTable(w io.Writer) *table { return &table{out: w, widest: screenWidth} }
 
 func (t *table) row(name, format string, args ...any) {
 	t.rows = append(t.rows, tableRow{name: clipName(name, longestName), value: shown(fmt.Sprintf(format, args...))})
@@ -179,7 +180,7 @@ func (t *table) flush() error {
 	for _, r := range t.rows {
 		lines := []string{r.value}
 		if !r.whole {
-			lines = wrap(r.value, screenWidth-width-columnGap)
+			lines = wrap(r.value, min(t.widest, screenWidth-width-columnGap))
 		}
 		for i, line := range lines {
 			name := r.name

@@ -38,6 +38,7 @@ func (p *recoverScreen) line(format string, args ...any) {
 func (p *recoverScreen) rows(title string, rows [][2]string) {
 	p.line("%s", title)
 	t := newTable(p)
+	t.widest = 78
 	for _, row := range rows {
 		t.row("  "+row[0], "%s", row[1])
 	}
@@ -155,10 +156,10 @@ func (p *recoverScreen) groups(groups []recovery.Group) {
 		return
 	}
 	p.line("To publish, by topic and type")
-	list := newGrid(p, "EVENTS", "TOPIC", "AGGREGATE TYPE", "EVENT TYPE")
-	list.indent = 2
+	list := newGrid(p, "", "", "")
+	list.indent = 4
 	for _, g := range groups {
-		list.row(g.Events, cmp.Or(g.Topic, "(refused)"), textOrDash(g.AggregateType), textOrDash(g.EventType))
+		list.row(g.Events, cmp.Or(g.Topic, "(refused)"), strings.TrimSpace(g.AggregateType+" "+g.EventType))
 	}
 	_ = list.flush() // p keeps the error
 }
