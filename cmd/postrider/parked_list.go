@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -32,7 +33,11 @@ func newParkedListCommand(a *app) *cobra.Command {
 			"It reads only, and works whether or not a relay runs.",
 		Example: "  postrider parked list --reason-is too_large --older-than 1h\n  postrider parked list --no-owner --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.finish(args, false); err != nil {
+			err := opts.finish(args, false)
+			if opts.limit < 0 {
+				err = errors.Join(err, fmt.Errorf("--limit is %d; must be 0 or more", opts.limit))
+			}
+			if err != nil {
 				return usageError(cmd, err)
 			}
 			return opts.run(cmd.Context())

@@ -309,6 +309,10 @@ func TestParkedListIsNarrow(t *testing.T) {
 	if r := s.parked(t, "list", "--reason-is", "too_large"); r.code != exitDone || r.out != "no event that is asked for is parked\n" {
 		t.Errorf("of another reason: %+v", r)
 	}
+	if r := s.parked(t, "show", "1"); r.code != exitDone || strings.Contains(r.out, "\x1b") || !strings.Contains(r.out, "line\uFFFDof") {
+		t.Errorf("show: %+v", r)
+	}
+	s.parked(t, "list", "--limit", "-1").expect(t, operr.Config.ExitCode(), "--limit", "Try: ")
 	s.parked(t, "show", "4711").expect(t, operr.Config.ExitCode(), "no parked event [4711]", "Try: postrider parked list")
 
 	var list, one map[string]any

@@ -35,7 +35,7 @@ type shadowOptions struct {
 func (o *shadowOptions) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.on, "shadow", false, "publish nothing: compare with what another publisher puts on the topics")
-	flags.DurationVar(&o.For, "for", 0, "with --shadow: end after this `time`; 0 goes on until Ctrl-C")
+	flags.DurationVar(&o.For, "for", 0, "with --shadow: end after this `time`, counted from when its slot is ready; 0 goes on until Ctrl-C")
 	flags.DurationVar(&o.Patience, "patience", shadow.DefaultPatience, "with --shadow: the `time` within which an event has to be on its topic")
 	flags.StringVar(&o.Match, "match", shadow.MatchID, "with --shadow: tell a record's event by its `id` header, or by its content")
 	flags.StringVar(&o.IDHeader, "id-header", "", "with --shadow: the other publisher's `header` with the event id (default the mapping's)")
@@ -50,9 +50,6 @@ func (o *shadowOptions) validate(cmd *cobra.Command) error {
 		problem := o.Options.Validate()
 		if cmd.Flags().Changed("until-lsn") {
 			problem = errors.Join(problem, errors.New("--until-lsn is for publishing, and --shadow publishes nothing; --for ends it"))
-		}
-		if o.For < 0 {
-			problem = errors.Join(problem, fmt.Errorf("--for: %s lies in the past", o.For))
 		}
 		return problem
 	}
@@ -73,19 +70,24 @@ func (o *shadowOptions) run(ctx context.Context, a *app, file *configFlag) error
 	if err != nil {
 		return err
 	}
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := make(chan struct{})
-	go func() { // the first signal ends the comparison, the second one the wait for its last records
-		for range signals {
-			if ctx.Err() != nil {
-				close(stop)
+	interrupts := make(chan struct{}, 2)
+	go func() { // each ends what goes on: the comparison, the wait for its last records; the third one everything
+		for n := 0; ; n++ {
+			select {
+			case <-signals:
+			case <-ctx.Done():
 				return
 			}
-			cancel()
+			if n == cap(interrupts) {
+				cancel()
+				return
+			}
+			interrupts <- struct{}{}
 		}
 	}()
 	line := newProgressLine(a.err)
@@ -99,16 +101,13 @@ func (o *shadowOptions) run(ctx context.Context, a *app, file *configFlag) error
 		Progress: func(r *shadow.Report) {
 			line.show(fmt.Sprintf("%d streamed, %d compared, %d different, %d missing", r.Streamed, r.Compared, r.Different, r.Missing), 0, 0)
 		},
-	}, o.Options, stop)
+	}, o.Options, interrupts)
 	line.close()
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return &operr.Error{
-			Class: operr.DrainIncomplete, Op: "run --shadow", Err: fmt.Errorf("interrupted before anything was compared (%w)", plain(err)),
-			Hint: "the same again; nothing was changed",
-		}
-	case err != nil:
+	case report == nil:
 		return err
+	case err != nil: // what was found until then may have taken hours
+		return errors.Join(err, o.print(a.out, report))
 	}
 	return errors.Join(o.print(a.out, report), shadowFindings(report))
 }
@@ -137,7 +136,7 @@ func (o *shadowOptions) print(out io.Writer, r *shadow.Report) error {
 	t.row("compared", "%d of %d streamed events, from %s on, for %s", r.Compared, r.Streamed, r.From, r.Ended.Sub(r.Began).Round(time.Second))
 	t.row("equal", "%d", r.Equal)
 	t.row("different", "%d%s", r.Different, differentText(r.DifferentBy))
-	t.row("missing", "%d, and %d more at the end", r.Missing, r.Waiting)
+	t.row("missing", "%d, of which %d came later, and %d more at the end", r.Missing, r.Late, r.Waiting)
 	t.row("out of order", "%d", r.OutOfOrder)
 	t.row("unexpected", "%d records without a row, %d without an id", r.Unexpected, r.WithoutID)
 	t.row("refused", "%d rows that would not be published", r.Refused)

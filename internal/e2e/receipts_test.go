@@ -271,3 +271,34 @@ func TestReceiptsOfCommands(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Where the publication is for all tables, receipts come on the stream like any other row:
+// they are no events, they make no further receipts, and they can be deleted.
+func TestReceiptsInAPublicationForAllTables(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	f.db.Exec(t, fmt.Sprintf("DROP PUBLICATION %[1]s; CREATE PUBLICATION %[1]s FOR ALL TABLES", quoted(f.db.Publication)))
+	f.db.Exec(t, fmt.Sprintf("SELECT pg_drop_replication_slot('%[1]s'); SELECT pg_create_logical_replication_slot('%[1]s', 'pgoutput')", f.db.Slot))
+	f.cfg.KeepReceipts, f.cfg.Timers.Prune = time.Hour, 50*time.Millisecond
+	f.cfg.Replication.StatusInterval = statusEvery
+	r := f.start()
+	for i := range 20 {
+		f.insert("order", "k"+strconv.Itoa(i), "1")
+	}
+	receipts := func(n string) func() bool {
+		return func() bool { return f.scalar("SELECT count(*)::text FROM postrider.receipt") == n }
+	}
+	testkit.EventuallyTrue(t, patience, "not all have a receipt", receipts("20"))
+	f.requireNoOwnWAL()
+	f.requireTrueReceipts(f.topic("order"))
+	f.db.Exec(t, "UPDATE postrider.receipt SET acked_at = acked_at - interval '2 h'")
+	testkit.EventuallyTrue(t, patience, "old receipts stay", receipts("0"))
+	r.mustStop()
+	others := f.scalar("SELECT (20 + (SELECT count(*) FROM postrider.checkpoint) + (SELECT count(*) FROM postrider.audit))::text")
+	if n := r.metric("postrider_rows_unrouted_total"); fmt.Sprint(n) != others {
+		t.Errorf("%v rows of other tables came on the stream, want %s: 20 receipts, and what the relay writes once", n, others)
+	}
+	if n := len(f.awaitRecords(f.topic("order"), 20)); n != 20 {
+		t.Errorf("%d records", n)
+	}
+}

@@ -228,6 +228,10 @@ func TestRecoverParks(t *testing.T) {
 				if done.code != 0 || done.Published != 2 || done.Parked != 4 {
 					t.Fatalf("%d, %d published, %d parked: %s", done.code, done.Published, done.Parked, done.stderr)
 				}
+				// What is parked is the parked store's from here on: the list holds up no purge.
+				if n := f.scalar("SELECT count(*)::text FROM postrider.task_item"); n != "0" {
+					t.Errorf("%s items are left of a recovery that is done", n)
+				}
 				f.insert("order", "k", "4")
 				f.ran()
 				f.alterTopic("order", "max.message.bytes", "1000000")

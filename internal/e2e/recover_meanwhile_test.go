@@ -41,6 +41,9 @@ func TestRecoverRowsDeletedMeanwhile(t *testing.T) {
 	if done.code != 0 || done.Published != 7 || done.Gone != 3 || done.Comparison.Gone != 2 || done.Comparison.InTopic != 5 {
 		t.Errorf("%d, %d published, %d gone, %+v", done.code, done.Published, done.Gone, done.Comparison)
 	}
+	if ids := f.scalar("SELECT count(*) || ' ' || count(*) FILTER (WHERE outcome LIKE 'gone:%') FROM postrider.task_item"); ids != "3 3" {
+		t.Errorf("items that are left, and gone: %s", ids)
+	}
 	f.ran()
 	if got := values(f.broker.ReadAll(t, f.topic("order"))); fmt.Sprint(got) != "[1 2 3 4 5 6 9 10 11 12 13 14]" {
 		t.Errorf("the topic has %v", got)

@@ -186,14 +186,9 @@ func TestBufferIsBounded(t *testing.T) {
 	t.Parallel()
 	var proxy *testkit.TCPProxy
 	r := newRig(t, func(cfg *Config) {
-		u, err := url.Parse(cfg.ConnString)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxy = testkit.Proxy(t, u.Host)
+		proxy = before(t, cfg)
 		proxy.Refuse(true)
-		u.Host = proxy.Addr()
-		cfg.ConnString, cfg.Buffer = u.String(), 20<<10
+		cfg.Buffer = 20 << 10
 	})
 	for range 30 {
 		r.send(100)
@@ -223,6 +218,39 @@ func TestBufferIsBounded(t *testing.T) {
 	if w, d := r.w.Counts(); int(w) != 3100-full || int(d) != full+75 {
 		t.Errorf("counts %d %d", w, d)
 	}
+}
+
+// before puts a proxy between the Writer and its server.
+func before(t *testing.T, cfg *Config) *testkit.TCPProxy {
+	t.Helper()
+	u, err := url.Parse(cfg.ConnString)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testkit.Proxy(t, u.Host)
+	u.Host = proxy.Addr()
+	cfg.ConnString = u.String()
+	return proxy
+}
+
+// A server that says nothing holds up no acknowledgement: each wait for it would take its
+// whole time-out.
+func TestNobodyWaitsForTheServer(t *testing.T) {
+	t.Parallel()
+	var proxy *testkit.TCPProxy
+	r := newRig(t, func(cfg *Config) {
+		proxy = before(t, cfg)
+		proxy.Pause(testkit.Answers)
+	})
+	whole := r.ctx()
+	for range 20 {
+		r.send(1)
+		if whole.Err() != nil {
+			t.Fatal("acknowledgements wait for the server")
+		}
+	}
+	proxy.Resume(testkit.Answers)
+	r.await("written", "", 20)
 }
 
 // What the server refuses is dropped; the next is tried again.

@@ -201,6 +201,9 @@ func (r *Recovery) close(ctx context.Context, report *Report, t *task, f *Facts)
 		if err == nil && tag.RowsAffected() != 1 {
 			err = errAbandoned(t.ID)
 		}
+		if err == nil { // what was parked is the parked store's; only what is gone stays on record
+			_, err = tx.Exec(ctx, `DELETE FROM postrider.task_item WHERE task = $1 AND outcome NOT LIKE 'gone:%'`, t.ID)
+		}
 		if err != nil {
 			return err
 		}
@@ -209,10 +212,11 @@ func (r *Recovery) close(ctx context.Context, report *Report, t *task, f *Facts)
 			"published": t.Detail.Published, "parked": t.Detail.Parked, "gone": t.Detail.Gone, "settled": t.Detail.Settled,
 		})
 	})
-	if err == nil {
-		report.Position = row.Confirmed.String()
+	if err != nil {
+		return err
 	}
-	return err
+	report.Position = row.Confirmed.String()
+	return reissue.NewDesk(r.conn, r.cfg.Publisher, r.cfg.Actor).Tidy(ctx, t.ID, t.Total)
 }
 
 // row is the position that the recovery ends with.

@@ -11,12 +11,17 @@ import (
 )
 
 const (
-	// roomFor is how many bytes of events and records may wait for each other.
-	roomFor = 64 << 20
+	// roomFor is how many bytes of events may wait for their records, and of records for their events.
+	roomFor = 32 << 20
 	// overhead is about what one of them takes besides its bytes.
 	overhead = 400
 	// mostKeys are watched for their order.
 	mostKeys = 1_000_000
+	// mostGiven missing events are known again when they come late.
+	mostGiven = 100_000
+	// settleAfter is how long a row may be visible, and published, before the stream shows it: a commit that does not wait for its
+	// WAL to be written (synchronous_commit = off) comes up to three rounds of the WAL writer later.
+	settleAfter = 2 * time.Second
 )
 
 // record is one of the other publisher's, whole.
@@ -42,6 +47,13 @@ type early struct {
 	since time.Time
 }
 
+// mark is the last event of a key, and the last record.
+type mark struct {
+	number    int64
+	partition int32
+	offset    int64
+}
+
 // book keeps what waits for its other half. It is pure: the caller reads, and says what time it is.
 type book struct {
 	patience time.Duration
@@ -50,12 +62,19 @@ type book struct {
 	ignored  []string // patterns of headers
 
 	number  int64 // of events so far
-	bytes   int   // that wait
+	bytes   int   // of events that wait
+	held    int   // bytes of records that wait
 	waiting map[string]*expected
 	early   map[string]*early
 	matched map[string]time.Time // for a time, to know copies
-	order   map[string]int64     // by topic and key: the number of the last event that was found
+	given   map[string]struct{}  // missing ones
+	order   map[string]mark      // by topic and key
 	dropped bool                 // order is not watched any more: too many keys
+	closed  bool                 // the stream is not read any more: records without an event are nobody's business
+
+	// strangers are records of events that did not come on the stream: of before, or of nobody. Which of them is for the caller to
+	// find out.
+	strangers []Sample
 
 	report *Report
 }
@@ -63,12 +82,16 @@ type book struct {
 func newBook(o Options, report *Report) *book {
 	return &book{
 		patience: o.Patience, samples: o.Samples, payload: o.Payload, ignored: o.IgnoreHeaders, report: report, waiting: map[string]*expected{},
-		early: map[string]*early{}, matched: map[string]time.Time{}, order: map[string]int64{},
+		early: map[string]*early{}, matched: map[string]time.Time{}, given: map[string]struct{}{},
+		order: map[string]mark{},
 	}
 }
 
 // crowded says that the stream should not be read on.
 func (b *book) crowded() bool { return b.bytes >= roomFor }
+
+// full says that the topics should not be read on.
+func (b *book) full() bool { return b.held >= roomFor }
 
 // expect takes an event of the stream. It keeps r.
 func (b *book) expect(id string, r record, now time.Time) {
@@ -77,7 +100,7 @@ func (b *book) expect(id string, r record, now time.Time) {
 	e := &expected{record: r, number: b.number, since: now}
 	if got, ok := b.early[id]; ok {
 		delete(b.early, id)
-		b.bytes -= size(&got.record)
+		b.held -= size(&got.record)
 		b.compare(id, e, &got.record)
 		b.matched[id] = now
 		return
@@ -104,29 +127,43 @@ func (b *book) arrive(id string, r record, now time.Time) {
 		b.report.Duplicates++
 		return
 	}
+	if _, ok := b.given[id]; ok {
+		delete(b.given, id)
+		b.matched[id] = now
+		b.report.Late++
+		return
+	}
 	if _, ok := b.early[id]; ok {
 		b.report.Duplicates++
 		return
 	}
+	if b.closed {
+		return
+	}
 	b.early[id] = &early{record: r, since: now}
-	b.bytes += size(&r)
+	b.held += size(&r)
 }
 
-// expire gives up what has waited for too long, and forgets what was found so long ago.
-func (b *book) expire(now time.Time) {
-	late := now.Add(-b.patience)
+// expire gives up what has waited for too long, by how far the two sides are read: up to what was on the stream at streamed, and in the
+// topics at read. A side that is not read on lets nothing of the other go. It forgets what was found so long ago.
+func (b *book) expire(streamed, read time.Time) {
+	late := read.Add(-b.patience)
 	for id, e := range b.waiting {
 		if !e.since.After(late) {
 			delete(b.waiting, id)
 			b.bytes -= size(&e.record)
 			b.report.Missing++
 			b.sample(Sample{Event: id, Topic: e.topic, Field: FieldMissing, Ours: b.about(&e.record)})
+			if len(b.given) < mostGiven {
+				b.given[id] = struct{}{}
+			}
 		}
 	}
+	settled := streamed.Add(-settleAfter)
 	for id, r := range b.early {
-		if !r.since.After(late) {
+		if !r.since.After(settled) {
 			delete(b.early, id)
-			b.bytes -= size(&r.record)
+			b.held -= size(&r.record)
 			b.stranger(id, &r.record)
 		}
 	}
@@ -137,10 +174,8 @@ func (b *book) expire(now time.Time) {
 	}
 }
 
-// stranger is a record of an event that did not come on the stream: of before, or of nobody. Which of them is for the caller
-// to find out.
 func (b *book) stranger(id string, r *record) {
-	b.report.strangers = append(b.report.strangers, Sample{
+	b.strangers = append(b.strangers, Sample{
 		Event: id, Topic: r.topic, Partition: r.partition, Offset: r.offset, Field: FieldUnexpected, Theirs: b.about(r),
 	})
 }
@@ -161,27 +196,41 @@ func (b *book) compare(id string, e *expected, got *record) {
 	}
 }
 
-// inOrder looks at first records only: copies are rewinds, and those are nobody's fault.
+// inOrder looks at first records only: copies are rewinds, and those are nobody's fault. It goes by offsets: a record that was
+// there before its event is looked at when that comes.
 func (b *book) inOrder(id string, e *expected, got *record) {
 	if b.dropped || got.key == nil {
 		return
 	}
 	unit := got.topic + "\x00" + string(got.key)
 	last, known := b.order[unit]
+	now := mark{e.number, got.partition, got.offset}
 	switch {
-	case known && e.number < last:
+	case known && last.leapfrogs(now):
 		b.report.OutOfOrder++
 		b.sample(Sample{
 			Event: id, Topic: got.topic, Partition: got.partition, Offset: got.offset, Field: FieldOrder,
-			Theirs: "behind a later event of its key",
+			Theirs: "not on the same side of another event of its key as on the stream",
 		})
+		last.number = max(last.number, now.number)
+		now = last
+	case known && now.number < last.number:
 		return
 	case !known && len(b.order) >= mostKeys:
 		b.dropped, b.order = true, nil
 		b.report.note("order was watched for the first 1,000,000 keys only")
 		return
 	}
-	b.order[unit] = e.number
+	b.order[unit] = now
+}
+
+// leapfrogs says that two events of a key, and their records, do not follow each other in the same order. Partitions have no
+// order between them: there it is the order in which they were found.
+func (m mark) leapfrogs(now mark) bool {
+	if m.partition != now.partition {
+		return now.number < m.number
+	}
+	return (now.number < m.number) != (now.offset < m.offset)
 }
 
 func (b *book) differences(id string, e *expected, got *record) (list []Sample) {
@@ -331,5 +380,5 @@ func (b *book) end() {
 	}
 	clear(b.waiting)
 	clear(b.early)
-	b.bytes = 0
+	b.bytes, b.held = 0, 0
 }

@@ -34,8 +34,8 @@ func TestEqualInWhateverOrderTheSidesAreRead(t *testing.T) {
 	b.arrive("b", rec("k", "2", "id=b"), start) // before its event
 	b.expect("b", rec("k", "2", "id=b"), start)
 	b.arrive("a", rec("k", "1", "id=a"), start) // a copy
-	if report.Equal != 2 || report.Duplicates != 1 || !report.Agrees() || b.bytes != 0 {
-		t.Fatalf("%+v, %d bytes are left", report, b.bytes)
+	if report.Equal != 2 || report.Duplicates != 1 || !report.Agrees() || b.bytes+b.held != 0 {
+		t.Fatalf("%+v, %d bytes are left", report, b.bytes+b.held)
 	}
 }
 
@@ -102,43 +102,75 @@ func TestOrderOfAKey(t *testing.T) {
 		b.expect(id, rec("k", id), start)
 	}
 	b.expect("other", rec("j", "x"), start)
-	for _, id := range []string{"1", "2", "1", "2", "other", "3"} {
+	arrive := func(id, key, value string, offset int64) {
+		r := rec(key, value)
+		r.offset = offset
+		b.arrive(id, r, start)
+	}
+	for offset, id := range []string{"1", "2", "1", "2", "other", "3"} {
 		value := id
 		key := "k"
 		if id == "other" {
 			key, value = "j", "x"
 		}
-		b.arrive(id, rec(key, value), start)
+		arrive(id, key, value, int64(offset))
 	}
 	if report.OutOfOrder != 0 || report.Duplicates != 2 {
 		t.Fatalf("a rewind: %+v", report)
 	}
 	b.expect("4", rec("k", "4"), start)
 	b.expect("5", rec("k", "5"), start)
-	b.arrive("5", rec("k", "5"), start)
-	b.arrive("4", rec("k", "4"), start)
+	arrive("5", "k", "5", 6)
+	arrive("4", "k", "4", 7)
 	if report.OutOfOrder != 1 || report.Agrees() {
 		t.Fatalf("a leapfrog: %+v", report)
 	}
+	arrive("7", "k", "7", 8) // before their events
+	arrive("6", "k", "6", 9)
+	b.expect("6", rec("k", "6"), start)
+	b.expect("7", rec("k", "7"), start)
+	if report.OutOfOrder != 2 {
+		t.Fatalf("a leapfrog of records that were there first: %+v", report)
+	}
+	arrive("8", "k", "8", 10)
+	arrive("9", "k", "9", 11)
+	b.expect("8", rec("k", "8"), start)
+	b.expect("9", rec("k", "9"), start)
+	if report.OutOfOrder != 2 {
+		t.Fatalf("records that were there first: %+v", report)
+	}
 }
 
+// An event is given up when the topics are read up to its patience's end, a record when the stream is read up to where its row must
+// be: not because time goes by.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	b, report := book4(t, 5)
 	b.expect("never", rec("k", "1"), start)
 	b.arrive("stranger", rec("k", "2"), start)
-	b.expire(start.Add(time.Minute - 1))
-	if report.Missing != 0 || len(report.strangers) != 0 {
+	b.expire(start.Add(settleAfter-1), start.Add(time.Minute-1))
+	if report.Missing != 0 || len(b.strangers) != 0 {
 		t.Fatal("given up before its time")
 	}
-	b.expire(start.Add(time.Minute))
-	if report.Missing != 1 || len(report.strangers) != 1 || b.bytes != 0 {
+	b.expire(start.Add(settleAfter), start)
+	if report.Missing != 0 || len(b.strangers) != 1 || b.held != 0 {
+		t.Fatalf("the topics are not read on: %+v, %d strangers, %d bytes", report, len(b.strangers), b.held)
+	}
+	b.expire(start, start.Add(time.Minute))
+	if report.Missing != 1 || b.bytes != 0 {
 		t.Fatalf("%+v, %d bytes are left", report, b.bytes)
 	}
-	b.expect("late", rec("k", "3"), start)
+	b.arrive("never", rec("k", "1"), start.Add(2*time.Minute))
+	b.arrive("never", rec("k", "1"), start.Add(2*time.Minute))
+	if report.Late != 1 || report.Duplicates != 1 || len(b.early) != 0 {
+		t.Fatalf("it came late: %+v", report)
+	}
+	b.expect("waits", rec("k", "3"), start)
+	b.closed = true
+	b.arrive("unstreamed", rec("k", "4"), start) // behind where the stream was left
 	b.end()
-	if report.Waiting != 1 || report.Agrees() {
-		t.Fatalf("%+v", report)
+	if report.Waiting != 1 || report.Agrees() || len(b.strangers) != 1 {
+		t.Fatalf("%+v, %d strangers", report, len(b.strangers))
 	}
 }
 
@@ -163,8 +195,14 @@ func TestCrowded(t *testing.T) {
 	for ; !b.crowded() && n < 100; n++ {
 		b.expect(string(rune('a'+n)), rec("k", big), start)
 	}
-	if n != 64 {
+	if n != 32 {
 		t.Fatalf("%d MiB wait", n)
+	}
+	for n = 0; !b.full() && n < 100; n++ {
+		b.arrive("r"+string(rune('a'+n)), rec("k", big), start)
+	}
+	if n != 32 {
+		t.Fatalf("%d MiB of records wait", n)
 	}
 	b.arrive("a", rec("k", big), start)
 	if b.crowded() {

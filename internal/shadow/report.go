@@ -33,8 +33,10 @@ type Report struct {
 	Equal       int64            `json:"equal"`
 	Different   int64            `json:"different"`
 	DifferentBy map[string]int64 `json:"different_by"`
-	// Missing events had no record within the patience. Waiting ones have none yet: the end came first.
+	// Missing events had no record within the patience; those of them that came Late were not compared. Waiting ones have none
+	// yet: the end came first.
 	Missing int64 `json:"missing"`
+	Late    int64 `json:"late"`
 	Waiting int64 `json:"waiting"`
 	// Duplicates are further records of an event.
 	Duplicates int64 `json:"duplicates"`
@@ -49,8 +51,7 @@ type Report struct {
 	Samples   []Sample `json:"samples"`
 	Notes     []string `json:"notes"`
 
-	kept      map[string]int
-	strangers []Sample
+	kept map[string]int
 }
 
 // Sample is one difference. What is private (payload, header values) is described by its size, unless it was asked for.

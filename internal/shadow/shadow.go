@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"time"
 
@@ -25,8 +26,13 @@ const (
 	lookEvery = 250 * time.Millisecond
 	// foundLate is how much older than its topic's first sight a record may be: the other publisher is faster than our look.
 	foundLate = time.Minute
-	// mostStrangers are looked up in the table at the end.
-	mostStrangers = 10_000
+	// settleAtOnce strangers are looked up in the table by one statement.
+	settleAtOnce = 1000
+	// scanAtOnce is how many offsets of a partition are read at a look, so that what waits is bounded.
+	scanAtOnce = 2000
+	// rest is how much longer than work that loads the server the pause after it is. To read the stream is to decode again what the
+	// oldest open transaction holds.
+	rest = 4
 )
 
 // The ways in which a record is told to be an event's.
@@ -50,7 +56,7 @@ type Config struct {
 
 // Options of a comparison.
 type Options struct {
-	// For ends the comparison so long after it has begun; 0: only ctx does.
+	// For is how long the stream is followed, from when the slot is ready. 0: until the context ends.
 	For time.Duration
 	// Patience is how long an event may wait for its record. Default a minute.
 	Patience time.Duration
@@ -75,6 +81,9 @@ const (
 // Validate finds what cannot hold together.
 func (o *Options) Validate() error {
 	var problems []error
+	if o.For < 0 {
+		problems = append(problems, fmt.Errorf("a duration of %s lies in the past", o.For))
+	}
 	if o.Patience <= 0 {
 		problems = append(problems, fmt.Errorf("a patience of %s leaves no time", o.Patience))
 	}
@@ -103,40 +112,76 @@ type comparison struct {
 	slot    *replication.SlotCopy
 	topics  *topic.Reader
 	sources *router.Router
-	at      map[string]topic.Offsets // read up to there
-	missing map[string]bool          // topics that do not exist yet
-	counts  map[string]int32         // partitions by topic
+	rows    *outbox.Reader           // opened when it is needed
+	at, to  map[string]topic.Offsets // read up to there; to be read up to there
+	aimed   time.Time                // when to was the end
+	read    time.Time                // what was on the topics then has been read
+	streams pace
+	settles pace
+	// streamed is when what has been read of the stream was all that there was.
+	streamed time.Time
+
+	missing map[string]bool  // topics that do not exist yet
+	counts  map[string]int32 // partitions by topic
 	match   matcher
 	book    *book
 	stream  *stream
 	report  *Report
+
+	interrupts <-chan struct{}
 }
 
-// Run compares until ctx ends, or for the time of the options, then waits until what was streamed is found, at most the patience; stop ends that wait. The report
-// is complete where the error is nil.
-func Run(ctx context.Context, cfg Config, o Options, stop <-chan struct{}) (*Report, error) {
+// Run compares for the time that o says, then waits until what was streamed is found, at most the patience. Each interrupt ends what
+// goes on: the comparison, the wait, the look into the table for what is left; ctx ends everything. With an error the report is
+// what was found until then, or nil where nothing was compared.
+func Run(ctx context.Context, cfg Config, o Options, interrupts <-chan struct{}) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, &operr.Error{Class: operr.Config, Op: "shadow", Err: err}
 	}
 	report := newReport(time.Now())
 	c := &comparison{
-		cfg: cfg, o: o, report: report, book: newBook(o, report), at: map[string]topic.Offsets{}, missing: map[string]bool{},
-		counts: map[string]int32{}, match: newMatcher(o, cfg.Peek.Router),
+		cfg: cfg, o: o, report: report, book: newBook(o, report), at: map[string]topic.Offsets{}, to: map[string]topic.Offsets{},
+		missing: map[string]bool{}, counts: map[string]int32{}, match: newMatcher(o, cfg.Peek.Router), interrupts: interrupts,
 	}
 	defer c.close(context.WithoutCancel(ctx))
-	if err := c.open(ctx); err != nil {
-		return nil, err
-	}
-	if err := c.followFor(ctx, o.For); err != nil {
-		return nil, err
-	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Patience)
+	opening, cancel := c.untilInterrupt(ctx, 0)
 	defer cancel()
-	if err := c.finish(last, stop); err != nil {
+	if err := c.open(opening); err != nil {
+		if opening.Err() != nil {
+			err = &operr.Error{
+				Class: operr.DrainIncomplete, Op: "run --shadow", Err: fmt.Errorf("interrupted before anything was compared: %w", err),
+				Hint: "a slot waits for open transactions to end: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start",
+			}
+		}
 		return nil, err
+	}
+	cancel()
+	err := c.follow(ctx)
+	if err == nil {
+		err = c.finish(ctx)
+	}
+	if err != nil {
+		c.book.end()
+		report.note("it ended early; see the error")
 	}
 	report.Ended = time.Now().UTC()
-	return report, nil
+	return report, err
+}
+
+// untilInterrupt gives a context that ends with the next interrupt, or after most where that is not 0.
+func (c *comparison) untilInterrupt(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if most == 0 {
+		most = math.MaxInt64
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	go func() {
+		select {
+		case <-c.interrupts:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // open reads the topics' ends before it makes the slot. An event between the two has a record without a streamed event, which is
@@ -190,6 +235,9 @@ func (c *comparison) close(ctx context.Context) {
 	if c.slot != nil {
 		c.slot.Close(ctx)
 	}
+	if c.rows != nil {
+		c.rows.Close(ctx)
+	}
 	if c.topics != nil {
 		c.topics.Close()
 	}
@@ -228,92 +276,22 @@ func (c *comparison) watch(ctx context.Context, name string, atEnd bool) error {
 	return nil
 }
 
-// followFor counts from where all is open: what it takes to reach the servers is no part of the comparison.
-func (c *comparison) followFor(ctx context.Context, d time.Duration) error {
-	if d > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d)
-		defer cancel()
-	}
-	return c.follow(ctx)
-}
-
-// follow looks at both sides in turn until ctx ends.
+// follow looks at both sides in turn. A look is not cut off by an interrupt: what is half read of a slot is lost.
 func (c *comparison) follow(ctx context.Context) error {
+	following, cancel := c.untilInterrupt(ctx, c.o.For)
+	defer cancel()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		if err := c.look(ctx, true); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
 			return err
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-following.Done():
 			return nil
 		}
 	}
-}
-
-func (c *comparison) look(ctx context.Context, streaming bool) error {
-	if streaming && !c.book.crowded() {
-		if err := c.readStream(ctx); err != nil {
-			return err
-		}
-	}
-	if err := c.readTopics(ctx); err != nil {
-		return err
-	}
-	c.book.expire(time.Now())
-	if c.cfg.Progress != nil {
-		c.cfg.Progress(c.report)
-	}
-	return nil
-}
-
-func (c *comparison) readStream(ctx context.Context) error {
-	var text string
-	if err := c.conn.QueryRow(ctx, "SELECT pg_catalog.pg_current_wal_flush_lsn()::text").Scan(&text); err != nil {
-		return &operr.Error{Class: operr.Postgres, Op: "ask for", Subject: "the end of the WAL", Err: err}
-	}
-	end, err := event.ParseLSN(text)
-	if err != nil {
-		return err
-	}
-	c.stream.ctx = ctx
-	if err := c.slot.Read(ctx, end, c.stream); err != nil {
-		return err
-	}
-	for name := range c.stream.news {
-		if err := c.watch(ctx, name, false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *comparison) readTopics(ctx context.Context) error {
-	for name := range c.missing {
-		if err := c.watch(ctx, name, false); err != nil {
-			return err
-		}
-	}
-	for name, from := range c.at {
-		to, err := c.topics.Ends(ctx, name)
-		if err != nil {
-			return err
-		}
-		for len(from) < len(to) {
-			from = append(from, 0) // partitions that were added
-		}
-		if err := c.topics.Scan(ctx, name, topic.Span{From: from, To: to}, c.take); err != nil {
-			return err
-		}
-		c.at[name], c.counts[name] = to, int32(len(to))
-	}
-	return nil
 }
 
 func (c *comparison) take(r *topic.Record) error {
@@ -325,73 +303,6 @@ func (c *comparison) take(r *topic.Record) error {
 		return nil
 	}
 	c.book.arrive(id, got, time.Now())
-	return nil
-}
-
-// finish waits for the records of what was streamed, then settles what no event was streamed for.
-func (c *comparison) finish(ctx context.Context, stop <-chan struct{}) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for len(c.book.waiting) > 0 {
-		if err := c.look(ctx, false); err != nil && ctx.Err() == nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	c.book.end()
-	settling, done := context.WithTimeout(context.WithoutCancel(ctx), DefaultPatience)
-	defer done()
-	return c.settle(settling)
-}
-
-// settle looks the records up whose event was not streamed: those of rows that the table had before are nobody's fault.
-func (c *comparison) settle(ctx context.Context) error {
-	if len(c.report.strangers) == 0 {
-		return nil
-	}
-	if c.o.Match != MatchID {
-		c.report.Before = int64(len(c.report.strangers))
-		c.report.note("records without a streamed event were not looked up: that takes an id")
-		return nil
-	}
-	rows, err := outbox.Open(ctx, outbox.Config{
-		ConnString: c.cfg.Peek.Replication.ConnString, AppName: "postrider " + c.cfg.Peek.Publisher + " (shadow)",
-		Publications: c.cfg.Peek.Replication.Publications, Router: c.cfg.Peek.Router,
-	})
-	if err != nil {
-		return err
-	}
-	defer rows.Close(ctx)
-	for i, s := range c.report.strangers {
-		if i >= mostStrangers {
-			c.report.note(fmt.Sprintf("only %d of %d records without a streamed event were looked up", mostStrangers, len(c.report.strangers)))
-			break
-		}
-		row, err := rows.Find(ctx, s.Event)
-		if err != nil {
-			return err
-		}
-		if row != nil {
-			c.report.Before++
-			continue
-		}
-		c.report.Unexpected++
-		c.book.sample(s)
-	}
 	return nil
 }
 
