@@ -309,7 +309,7 @@ func TestParkedListIsNarrow(t *testing.T) {
 	if r := s.parked(t, "list", "--reason-is", "too_large"); r.code != exitDone || r.out != "no event that is asked for is parked\n" {
 		t.Errorf("of another reason: %+v", r)
 	}
-	if r := s.parked(t, "show", "1"); r.code != exitDone || strings.Contains(r.out, "\x1b") || !strings.Contains(r.out, "line\uFFFDof") {
+	if r := s.parked(t, "show", "1"); r.code != exitDone || strings.Contains(r.out, "\x1b") || !strings.Contains(r.out, `line\nof\tits\u001b`) {
 		t.Errorf("show: %+v", r)
 	}
 	s.parked(t, "list", "--limit", "-1").expect(t, operr.Config.ExitCode(), "--limit", "Try: ")
