@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -329,4 +331,43 @@ func TestMigrateBackLeavesTheRestAlone(t *testing.T) {
 	g.requests["start"] = func() { f.startPoller(g.where()) }
 	g.run("polling-back.sh", "CONFIG="+g.configs[0])
 	f.awaitRecords(f.topic("refund"), 1)
+}
+
+// A step that was broken off can be begun again. One that is done cannot: its slot has moved on; nor can its publication be taken for
+// other rows.
+func TestMigrateStepIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	f := polled(t)
+	if f.db.VersionNum(t) < 150000 {
+		t.Skip("row filters came with 15")
+	}
+	f.createTopic("order", 1, nil)
+	f.insert("order", "k", "1")
+	g := f.newGray()
+	var p *poller
+	g.requests["stop"] = func() { p.end() }
+	g.requests["start"] = func() { p = f.startPoller(g.where()) }
+	config := g.stepConfig()
+	env := []string{"CONFIG=" + config, "OURS=aggregate_type = 'order'", g.startRelay(config)}
+
+	cmd := exec.Command("sh", filepath.Join("..", "..", "docs", "migrate", "polling-gray.sh"))
+	cmd.Env = append(slices.Clone(g.env), env...)
+	must(t, cmd.Start())
+	testkit.EventuallyTrue(t, patience, "it does not wait for the poller", func() bool {
+		return f.scalar("SELECT (to_regclass('postrider_migration_step1') IS NOT NULL)::text") == "true"
+	})
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	f.insert("order", "k", "2") // on the stream
+	p = f.startPoller("true")
+	g.run("polling-gray.sh", env...)
+	f.insert("order", "k", "3")
+	testkit.EventuallyTrue(t, patience, "something is lost", func() bool { return len(f.idsOf("order")) == 3 })
+
+	for want, ours := range map[string]string{"has run already": "OURS=aggregate_type = 'order'", "not from this step": "OURS=aggregate_type = 'refund'"} {
+		said, err := g.try("polling-gray.sh", append(slices.Clone(env), ours)...)
+		if err == nil || !strings.Contains(said, want) || strings.Contains(said, "3. the poller stops") {
+			t.Errorf("%s: %v\n%s", ours, err, said)
+		}
+	}
 }

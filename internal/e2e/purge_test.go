@@ -39,6 +39,7 @@ const deletionLog = `CREATE TABLE deleted(id text, at timestamptz, created_at ti
 type intakeTimes struct {
 	mu    sync.Mutex
 	first map[string]time.Time
+	taken int // records
 	stop  func()
 }
 
@@ -59,16 +60,30 @@ func (f *fixture) readIntakeTimes(topic string) *intakeTimes {
 	return a
 }
 
+// catchUp waits for the reader, which may still look for a broker that was away.
+func (a *intakeTimes) catchUp(t *testing.T, records int) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.taken < records {
+			return fmt.Errorf("%d of %d records are read", a.taken, records)
+		}
+		return nil
+	})
+}
+
 func (a *intakeTimes) take(r *kgo.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.taken++
 	for _, h := range r.Headers {
 		if h.Key != "id" {
 			continue
 		}
-		a.mu.Lock()
 		if _, known := a.first[string(h.Value)]; !known {
 			a.first[string(h.Value)] = r.Timestamp
 		}
-		a.mu.Unlock()
 	}
 }
 
@@ -76,6 +91,7 @@ func (a *intakeTimes) take(r *kgo.Record) {
 // servers are on this machine.
 func (f *fixture) requireDeletedAfterArrival(a *intakeTimes) (n int) {
 	f.t.Helper()
+	a.catchUp(f.t, len(f.broker.ReadAll(f.t, f.topic("order"))))
 	rows, err := f.session(f.t.Context()).Query(f.t.Context(), "SELECT id, at FROM deleted")
 	must(f.t, err)
 	var id string
