@@ -21,7 +21,7 @@ func (b *Backfill) standing(ctx context.Context) (*checkpoint.Row, error) {
 	}
 	if row == nil {
 		return nil, b.refuse(errors.New("no position is stored for it, so it is not known which rows are from before the slot"),
-			"postrider setup, which makes the slot and keeps what was in the table before it")
+			"postrider setup, which makes the slot and keeps what was in the table before it; where the slot is there already, postrider checkpoint drop first")
 	}
 	if err := b.sameSlot(ctx, row); err != nil {
 		return nil, err
