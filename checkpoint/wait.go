@@ -129,12 +129,13 @@ func (w *waiter) poll(ctx context.Context) error {
 func (w *waiter) look(ctx context.Context) (done bool, err error) {
 	var stored, slot, walStatus *string
 	var idle *bool
+	var committed *time.Time
 	err = w.conn.QueryRow(ctx, `
-		SELECT c.confirmed_lsn::text, c.idle, s.confirmed_flush_lsn::text, s.wal_status, s.active_pid IS NOT NULL, c.paused_at IS NOT NULL
+		SELECT c.confirmed_lsn::text, c.commit_time, c.idle, s.confirmed_flush_lsn::text, s.wal_status, s.active_pid IS NOT NULL, c.paused_at IS NOT NULL
 		FROM (SELECT) one
 		LEFT JOIN pg_replication_slots s ON s.slot_name = $2::text
 		LEFT JOIN postrider.checkpoint c ON c.publisher = $1 AND c.slot = $2::text`,
-		w.cfg.Publisher, w.cfg.Slot).Scan(&stored, &idle, &slot, &walStatus, &w.result.Streaming, &w.paused)
+		w.cfg.Publisher, w.cfg.Slot).Scan(&stored, &committed, &idle, &slot, &walStatus, &w.result.Streaming, &w.paused)
 	if err != nil {
 		return false, w.failed(ctx, err)
 	}
@@ -147,7 +148,14 @@ func (w *waiter) look(ctx context.Context) (done bool, err error) {
 	if w.result.Reached {
 		return true, nil
 	}
-	return false, usable(nil, SlotState{Name: w.cfg.Slot, Exists: slot != nil, WALStatus: orEmpty(walStatus), Confirmed: confirmed})
+	var row *Row
+	if stored != nil { // then a slot that is gone is not one that was never made
+		row = &Row{Confirmed: confirmed}
+		if committed != nil {
+			row.CommitTime = *committed
+		}
+	}
+	return false, usable(row, SlotState{Name: w.cfg.Slot, Exists: slot != nil, WALStatus: orEmpty(walStatus), Confirmed: confirmed})
 }
 
 // empty asks whether there is nothing to wait for.

@@ -57,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 }
 
 // Close ends the session.
-func (r *Reader) Close(ctx context.Context) { _ = r.conn.Close(context.WithoutCancel(ctx)) }
+func (r *Reader) Close(ctx context.Context) { replication.CloseSQL(ctx, r.conn) }
 
 // sessionSQL: a role's time-outs are not meant for reads of a whole table, rows that a
 // policy hides from the role would be missing without a word, and the simple protocol

@@ -104,7 +104,7 @@ func readSlot(ctx context.Context, cfg replication.Config) (replication.SlotInfo
 	if err != nil {
 		return replication.SlotInfo{}, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer replication.CloseSQL(ctx, conn)
 	return replication.ReadSlot(ctx, conn, cfg.Slot)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -134,18 +135,17 @@ func (d *Desk) Outcome(ctx context.Context, ids []int64) (Outcome, error) {
 	return o, err
 }
 
-// Cancel takes a request back, as far as the relay has not begun.
-func (d *Desk) Cancel(ctx context.Context, ids []int64) (n int, err error) {
+// Cancel takes a request back, as far as the relay has not begun. It gives the ids for which it did.
+func (d *Desk) Cancel(ctx context.Context, ids []int64) (back []int64, err error) {
 	err = d.change(ctx, "take a retry back", "parked.cancel", func(ctx context.Context, tx pgx.Tx) ([]int64, map[string]any, error) {
 		rows, err := tx.Query(ctx, `UPDATE postrider.parked SET state = 'parked' WHERE id = ANY($1) AND state = 'retry' RETURNING id`, ids)
 		if err != nil {
 			return nil, nil, err
 		}
-		back, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		n = len(back)
+		back, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return back, map[string]any{}, err
 	})
-	return n, err
+	return back, err
 }
 
 // Discard gives events up, for a written reason. What is on its way, or asked for, is
@@ -251,7 +251,7 @@ func NoEvents(ids []int64) error {
 // unknownEvents is the error of ids that are not there.
 func unknownEvents(ids []int64) error {
 	return &operr.Error{
-		Class: operr.Config, Op: "find parked events", Err: fmt.Errorf("there is no parked event %v to be changed", ids),
+		Class: operr.Config, Op: "find parked events", Err: fmt.Errorf("there is no parked event %s to be changed", strings.Trim(fmt.Sprint(ids), "[]")),
 		Hint: "postrider parked list --state all",
 	}
 }

@@ -77,11 +77,7 @@ func openCopy(ctx context.Context, cfg CopyConfig, create func(*SlotCopy, contex
 	}
 	c := &SlotCopy{conn: conn, cfg: cfg, name: fmt.Sprintf("postrider_copy_%d", conn.PgConn().PID())}
 	if err := create(c, ctx); err != nil {
-		_ = conn.Close(context.WithoutCancel(ctx)) // nothing was promised on it
-		select {                                   // a server that waits for open transactions to end is told to give the slot up
-		case <-conn.PgConn().CleanupDone():
-		case <-time.After(dropCopyTimeout):
-		}
+		CloseSQL(ctx, conn) // a creation that was cut off must not go on waiting for transactions
 		return nil, err
 	}
 	return c, nil
@@ -186,7 +182,7 @@ func (c *SlotCopy) Close(ctx context.Context) {
 	if !c.conn.IsClosed() {
 		_, _ = c.conn.Exec(ctx, "SELECT pg_catalog.pg_drop_replication_slot($1)", c.name) // or it goes with the session
 	}
-	_ = c.conn.Close(ctx)
+	CloseSQL(ctx, c.conn)
 }
 
 // publicationNames is pgoutput's option: a list of quoted names.

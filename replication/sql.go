@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -32,4 +33,20 @@ func ConnectSQL(ctx context.Context, connString, appName string) (*pgx.Conn, err
 		return nil, err
 	}
 	return conn, nil
+}
+
+// closePatience bounds the end of an SQL session.
+const closePatience = 2 * time.Second
+
+// CloseSQL ends a session of ConnectSQL. Where a context cut a statement off, pgx cancels it on
+// the server beside the program: without the wait for that the program is gone first, and the
+// statement goes on, waits for locks, and may yet be carried out.
+func CloseSQL(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer cancel()
+	_ = conn.Close(ctx) // nothing was promised on it
+	select {
+	case <-conn.PgConn().CleanupDone():
+	case <-ctx.Done():
+	}
 }

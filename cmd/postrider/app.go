@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/postrider/postrider/internal/config"
@@ -24,7 +25,9 @@ func newApp(out, err io.Writer) *app {
 func execute(args []string, a *app) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	err := root.Execute()
+	ctx, heard := withInterruption(context.Background())
+	cmd, err := root.ExecuteContextC(ctx)
+	err = heard.word(cmd, err)
 	if err != nil {
 		printError(a.err, err)
 	}

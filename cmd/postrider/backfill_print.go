@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/postrider/postrider/internal/backfill"
@@ -22,6 +21,10 @@ func (o *backfillOptions) preview(ctx context.Context, b *backfill.Backfill) err
 	if o.json {
 		return writeJSON(o.app.out, p)
 	}
+	return o.printPreview(p)
+}
+
+func (o *backfillOptions) printPreview(p backfill.Preview) error {
 	t := newTable(o.app.out)
 	t.row("slot", "%s, made at %s", p.Slot, p.BirthLSN)
 	t.row("would publish", "%d events from before it", p.Events)
@@ -53,12 +56,11 @@ func printGroups(out io.Writer, groups []outbox.Group) error {
 		return nil
 	}
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "EVENTS\tTOPIC\tAGGREGATE TYPE\tEVENT TYPE\tREFUSED")
+	list := newGrid(out, "EVENTS", "TOPIC", "AGGREGATE TYPE", "EVENT TYPE", "REFUSED")
 	for _, g := range groups {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", g.Events, textOrDash(g.Topic), textOrDash(g.AggregateType), textOrDash(g.EventType), textOrDash(g.Refused))
+		list.row(g.Events, textOrDash(g.Topic), textOrDash(g.AggregateType), textOrDash(g.EventType), textOrDash(g.Refused))
 	}
-	return w.Flush()
+	return list.flush()
 }
 
 func (o *backfillOptions) print(out backfill.Outcome) error {

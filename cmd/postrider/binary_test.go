@@ -56,6 +56,9 @@ func runBinary(t *testing.T, env []string, args ...string) result {
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatalf("run %v: %v", args, err)
 	}
+	if code := cmd.ProcessState.ExitCode(); !documentedExit(args, code) {
+		t.Errorf("%v: exit code %d is not among the documented ones\n%s", args, code, errs.String())
+	}
 	return result{code: cmd.ProcessState.ExitCode(), out: out.String(), err: errs.String()}
 }
 

@@ -28,7 +28,7 @@ func withSQL(ctx context.Context, cfg *config.Config, command string, use func(*
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer replication.CloseSQL(ctx, conn)
 	return use(conn)
 }
 

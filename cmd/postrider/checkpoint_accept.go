@@ -123,6 +123,5 @@ func (o *checkpointAcceptOptions) print(p *position, r acceptResult) error {
 		return nil
 	}
 	a := r.Accepted
-	_, err := fmt.Fprintf(o.app.out, "accepted: publisher %s goes on from %s of slot %s (stored was %s)\n", p.cfg.Publisher.Name, a.To, a.Slot, a.From)
-	return err
+	return tell(o.app.out, "accepted: publisher %s goes on from %s of slot %s (stored was %s)", p.cfg.Publisher.Name, a.To, a.Slot, a.From)
 }

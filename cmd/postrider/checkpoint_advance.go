@@ -232,22 +232,22 @@ func (o *checkpointAdvanceOptions) print(r advanceResult) error {
 	var b strings.Builder
 	switch {
 	case r.Skipped != nil && r.Skipped.Events > 0:
-		fmt.Fprintf(&b, "not published before %s: %d events, committed %s to %s\n", r.Target, r.Skipped.Events,
+		_ = tell(&b, "not published before %s: %d events, committed %s to %s", r.Target, r.Skipped.Events,
 			r.Skipped.Oldest.UTC().Format(time.RFC3339), r.Skipped.Newest.UTC().Format(time.RFC3339))
 		printCounts(&b, r.Skipped.Counts)
 	case r.Skipped != nil:
 		fmt.Fprintf(&b, "not published before %s: nothing\n", r.Target)
 	case r.Uncounted != "":
-		fmt.Fprintf(&b, "not published before %s: not known: %s\n", r.Target, r.Uncounted)
+		_ = tell(&b, "not published before %s: not known: %s", r.Target, r.Uncounted) // into a buffer
 	}
 	switch a := r.Advanced; {
 	case a == nil:
 	case a.From == a.To && a.SlotFrom == a.SlotTo:
 		fmt.Fprintf(&b, "the position is there already: %s\n", a.To)
 	default:
-		fmt.Fprintf(&b, "the position moved from %s to %s, the slot from %s to %s\n", a.From, a.To, a.SlotFrom, a.SlotTo)
+		_ = tell(&b, "the position moved from %s to %s, the slot from %s to %s", a.From, a.To, a.SlotFrom, a.SlotTo)
 		if r.Skipped != nil && r.Skipped.Events > 0 {
-			fmt.Fprintf(&b, "the skipped events are in the table still: postrider replay publishes them; postrider checkpoint history has their ids\n")
+			_ = tell(&b, "the skipped events are in the table still: postrider replay publishes them; postrider checkpoint history has their ids")
 		}
 	}
 	_, err := io.WriteString(o.app.out, b.String())

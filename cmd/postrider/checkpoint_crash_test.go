@@ -193,7 +193,7 @@ func TestAdvanceKilledBeforeTheRow(t *testing.T) {
 // rest goes.
 func TestDropKilled(t *testing.T) {
 	t.Parallel()
-	for _, window := range []string{"before the slot", "before the rows"} {
+	for _, window := range []string{"before anything", "before the slot", "before the rows"} {
 		t.Run(window, func(t *testing.T) {
 			t.Parallel()
 			s := newStack(t, "")
@@ -202,15 +202,13 @@ func TestDropKilled(t *testing.T) {
 			s.insertKey(t, "k", `{"n": 2}`)
 			name := scalar(t, s.db, "SELECT publisher FROM postrider.checkpoint")
 			drop := []string{"drop", "--confirm", name, "--publication", "--reason", "a test"}
-			if window == "before the slot" {
-				// The begin is in the audit, and the slot is asked for while somebody holds it.
-				stop := startWalsender(t, s)
-				s.checkpoint(t, drop...).expect(t, operr.Slot.ExitCode(), "held by pid")
-				stop()
+			if window != "before the rows" {
+				s.dropCutOff(t, window == "before the slot", drop...)
 				s.drained(t)
 				if n := len(s.broker.ReadAll(t, "events")); n != 2 {
 					t.Errorf("%d records", n)
 				}
+				s.checkpoint(t, drop...).expect(t, exitDone)
 				return
 			}
 			s.killedAt(t, "postrider.parked", drop...)
@@ -220,13 +218,66 @@ func TestDropKilled(t *testing.T) {
 			if got := scalar(t, s.db, "SELECT string_agg(action, ' ') FROM postrider.audit WHERE action LIKE 'drop%'"); got != "drop.begin" {
 				t.Errorf("audit: %s", got)
 			}
-			runBinary(t, nil, "run", "--config", s.path).expect(t, operr.Slot.ExitCode(), "does not exist", "may be missing")
+			runBinary(t, nil, "run", "--config", s.path).expect(t, operr.Slot.ExitCode(), "does not exist", "may be missing", "postrider recover")
+			s.checkpoint(t, "wait", "--now").expect(t, operr.Slot.ExitCode(), "may be missing", "postrider recover")
+			s.checkpoint(t, "verify").expect(t, operr.Findings.ExitCode(), "postrider recover")
+			runBinary(t, nil, "setup", "--config", s.path).expect(t, exitDone)
+			runBinary(t, nil, "run", "--config", s.path).expect(t, operr.Slot.ExitCode(), "postrider recover")
 			s.checkpoint(t, drop...).expect(t, exitDone)
 			if got := scalar(t, s.db, "SELECT concat_ws(' ', (SELECT count(*) FROM postrider.checkpoint), (SELECT count(*) FROM pg_publication))"); got != "0 0" {
 				t.Errorf("rows and publications: %s", got)
 			}
 		})
 	}
+}
+
+// dropCutOff ends a drop around its first line in the audit: killed before that has committed,
+// or, with begun, with a relay that takes the slot between that and the slot's drop, so that
+// the begin is all there is.
+func (s *stack) dropCutOff(t *testing.T, begun bool, args ...string) {
+	t.Helper()
+	s.db.Exec(t, `CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_lock(7); PERFORM pg_advisory_unlock(7); RETURN NEW; END $$;
+		CREATE TRIGGER pause AFTER INSERT ON postrider.audit FOR EACH ROW EXECUTE FUNCTION pause()`)
+	gate := s.db.Conn(t)
+	if _, err := gate.Exec(t.Context(), "SELECT pg_advisory_lock(7)"); err != nil {
+		t.Fatal(err)
+	}
+	before := s.where(t)
+	cmd := exec.Command(binary, append(append([]string{"checkpoint"}, args...), "--config", s.path)...)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	testkit.EventuallyTrue(t, patience, "its audit is being written", func() bool {
+		return scalar(t, s.db, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7)::text") == "true"
+	})
+	stop := func() {}
+	if begun {
+		stop = startWalsender(t, s)
+	} else if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gate.Exec(t.Context(), "SELECT pg_advisory_unlock(7)"); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); begun && (code != operr.Slot.ExitCode() || !strings.Contains(said.String(), "held by pid")) {
+		t.Errorf("exit code %d: %s", code, said.String())
+	}
+	stop()
+	testkit.EventuallyTrue(t, patience, "its session lives", func() bool {
+		return scalar(t, s.db, "SELECT count(*)::text FROM pg_stat_activity WHERE application_name LIKE 'postrider checkpoint%' AND datname = current_database()") == "0"
+	})
+	want := map[bool]string{false: "0", true: "1"}[begun]
+	if got := scalar(t, s.db, "SELECT count(*)::text FROM postrider.audit WHERE action LIKE 'drop%'"); got != want {
+		t.Errorf("%s lines in the audit, want %s", got, want)
+	}
+	if after := s.where(t); after != before {
+		t.Errorf("row and slot were %s and are %s", before, after)
+	}
+	s.db.Exec(t, "DROP TRIGGER pause ON postrider.audit; DROP FUNCTION pause()")
 }
 
 // An interrupt leaves everything as it was, and says so.

@@ -109,8 +109,7 @@ func (o *checkpointDropOptions) drop(ctx context.Context, p *position, result *d
 		if o.json {
 			return nil
 		}
-		_, err := fmt.Fprintln(o.app.out, "dropped "+step)
-		return err
+		return tell(o.app.out, "dropped %s", step)
 	})
 }
 
@@ -191,7 +190,7 @@ func printDrop(out io.Writer, r dropResult, st checkpoint.State, publication str
 	}
 	switch {
 	case r.Unpublished != nil:
-		t.row("never published", "%s", clip(unpublishedText(*r.Unpublished), 80))
+		t.row("never published", "%s", unpublishedText(*r.Unpublished))
 	case r.Uncounted != "":
 		t.row("never published", "not known: %s", r.Uncounted)
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -94,6 +96,8 @@ func (o *checkpointHistoryOptions) run(ctx context.Context) error {
 	if !o.all {
 		o.filter.Publisher = cfg.Publisher.Name
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return withSQL(ctx, cfg, "checkpoint history", func(conn *pgx.Conn) error {
 		show := o.line
 		if o.json {
@@ -105,13 +109,75 @@ func (o *checkpointHistoryOptions) run(ctx context.Context) error {
 	})
 }
 
-// line is one entry for people: who and what, and below it the detail as far as it fits.
+// line is one entry for people: who and what, below it from where to where and why, and the
+// other detail as far as it fits.
 func (o *checkpointHistoryOptions) line(e checkpoint.Entry) error {
 	publisher := ""
 	if o.all {
 		publisher = e.Publisher + "  "
 	}
 	head := fmt.Sprintf("%s  %s%s  %s (%s)", e.At.UTC().Format(time.RFC3339), publisher, e.Action, e.Actor, e.DBUser)
-	_, err := fmt.Fprintf(o.out, "%s\n    %s\n", clip(head, 100), clip(string(e.Detail), 96))
+	moved, rest := changeText(e.Detail)
+	if err := tell(o.out, "%s", head); err != nil {
+		return err
+	}
+	if moved != "" {
+		if err := tell(o.out, "    %s", moved); err != nil {
+			return err
+		}
+	}
+	if rest == "{}" {
+		return nil
+	}
+	_, err := fmt.Fprintf(o.out, "    %s\n", clip(rest, screenWidth-4))
 	return err
+}
+
+// changeText takes from a detail what everybody asks for first: "0/16B3748 → 0/16B3A00: the
+// reason". The rest stays in the database's order, which has short fields first.
+func changeText(detail json.RawMessage) (moved, rest string) {
+	var from, to, reason string
+	first := map[string]*string{"from": &from, "from_lsn": &from, "to": &to, "to_lsn": &to, "reason": &reason}
+	var others []string
+	err := eachField(detail, func(name string, value json.RawMessage) {
+		if into := first[name]; into != nil && json.Unmarshal(value, into) == nil {
+			return
+		}
+		others = append(others, fmt.Sprintf("%q: %s", name, value))
+	})
+	if err != nil {
+		return "", string(detail)
+	}
+	switch {
+	case from != "" && to != "":
+		moved = from + " → " + to
+	case to != "":
+		moved = "to " + to
+	case from != "":
+		moved = "from " + from
+	}
+	if moved != "" && reason != "" {
+		moved += ": "
+	}
+	return moved + reason, "{" + strings.Join(others, ", ") + "}"
+}
+
+// eachField visits the fields of an object in their order.
+func eachField(object json.RawMessage, visit func(name string, value json.RawMessage)) error {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return fmt.Errorf("%s is no object: %w", object, err)
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+		visit(fmt.Sprint(name), value)
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -39,6 +38,8 @@ func (o *checkpointListOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return withSQL(ctx, cfg, "checkpoint list", func(conn *pgx.Conn) error {
 		list, err := checkpoint.List(ctx, conn)
 		if err != nil {
@@ -56,14 +57,12 @@ func printPublishers(out io.Writer, list checkpoint.Listing) error {
 		_, err := fmt.Fprintln(out, "no publisher has a stored position in this database")
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PUBLISHER\tSLOT\tSTATE\tSTORED\tBEHIND\tHELD BACK\tPARKED")
+	g := newGrid(out, "PUBLISHER", "SLOT", "STATE", "STORED", "BEHIND", "HELD BACK", "PARKED")
 	for i := range list.Publishers {
 		l := &list.Publishers[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", clip(l.Publisher, 20), clip(l.Slot, 20), stateText(l), lsnText(l.Stored),
-			bytesText(l.BytesBehind), bytesText(l.BytesHeld), l.Parked)
+		g.row(l.Publisher, l.Slot, stateText(l), lsnText(l.Stored), bytesText(l.BytesBehind), bytesText(l.BytesHeld), l.Parked)
 	}
-	return w.Flush()
+	return g.flush()
 }
 
 // stateText is one word on whether anything comes from the slot.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,10 +132,10 @@ func printPeek(out io.Writer, r peek.Report) error {
 	}
 	var b strings.Builder
 	if r.Doubt != "" {
-		fmt.Fprintf(&b, "\nA run would refuse to start here, so that this may not be all:\n  %s\n", r.Doubt)
+		fmt.Fprintf(&b, "\nA run would refuse to start here, so that this may not be all:\n  %s\n", strings.Join(wrap(shown(r.Doubt), screenWidth-2), "\n  "))
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(&b, "note: %s\n", note)
+		_ = tell(&b, "note: %s", note) // into a buffer
 	}
 	printCounts(&b, r.Counts)
 	for i := range r.First {
@@ -176,12 +175,11 @@ func printCounts(out io.Writer, counts []peek.Count) {
 		return
 	}
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "EVENTS\tSIZE\tTYPE\tTOPIC\tOUTCOME")
+	g := newGrid(out, "EVENTS", "SIZE", "TYPE", "TOPIC", "OUTCOME")
 	for _, c := range counts {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", c.Events, bytesText(&c.Bytes), clip(textOrDash(c.EventType), 22), clip(textOrDash(c.Topic), 28), outcomeText(c.Outcome, c.Reason))
+		g.row(c.Events, bytesText(&c.Bytes), textOrDash(c.EventType), textOrDash(c.Topic), outcomeText(c.Outcome, c.Reason))
 	}
-	_ = w.Flush() // into a buffer
+	_ = g.flush() // into a buffer
 }
 
 func textOrDash(s string) string { return orDash(&s) }
@@ -199,8 +197,8 @@ func outcomeText(outcome, reason string) string {
 }
 
 func printPeeked(out io.Writer, e *peek.Event) {
-	fmt.Fprintf(out, "%s\n", clip(fmt.Sprintf("%s event %d, %s, %s for %s, %d bytes", e.CommitLSN, e.Index, e.CommitTime.Format(time.RFC3339),
-		textOrDash(e.EventType), textOrDash(e.Topic), e.ValueBytes), 100))
+	_ = tell(out, "%s event %d, %s, %s for %s, %d bytes", e.CommitLSN, e.Index, e.CommitTime.Format(time.RFC3339),
+		textOrDash(e.EventType), textOrDash(e.Topic), e.ValueBytes) // into a buffer
 	fmt.Fprintf(out, "  id %s\n", clip(textOrDash(e.EventID), 95))
 	if e.Outcome != peek.Publish {
 		fmt.Fprintf(out, "  %s\n", clip(strings.TrimSuffix(outcomeText(e.Outcome, e.Reason)+"; "+e.Detail, "; "), 98))
@@ -210,7 +208,7 @@ func printPeeked(out io.Writer, e *peek.Event) {
 	}
 	fmt.Fprintf(out, "  key %s\n", bytesShown(e.Key))
 	for _, h := range e.Headers {
-		fmt.Fprintf(out, "  header %s: %s\n", h.Name, bytesShown(h.Value))
+		fmt.Fprintf(out, "  header %s: %s\n", shown(h.Name), bytesShown(h.Value))
 	}
 	fmt.Fprintf(out, "  payload %s\n", bytesShown(e.Value))
 }

@@ -2,20 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/config"
-	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/peek"
 	"github.com/postrider/postrider/parking"
 )
@@ -34,17 +29,13 @@ func (f *configFlag) withPosition(ctx context.Context, command string, use func(
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	return withSQL(ctx, cfg, "checkpoint "+command, func(conn *pgx.Conn) error {
-		err := use(ctx, &position{
+		return use(ctx, &position{
 			cfg: cfg, conn: conn, peek: peekConfig(cfg),
 			desk: checkpoint.NewDesk(conn, checkpoint.DeskConfig{Publisher: cfg.Publisher.Name, Slot: cfg.Postgres.Slot, Actor: actor()}),
 		})
-		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return &operr.Error{Class: operr.DrainIncomplete, Op: command, Err: fmt.Errorf("interrupted (%w)", err), Hint: "postrider checkpoint show: it tells whether anything was changed"}
-		}
-		return err
 	})
 }
 
@@ -88,12 +79,4 @@ func (p *walProgress) done() {
 		fmt.Fprint(p.out, "\r                       \r")
 		p.drawn = false
 	}
-}
-
-// clip keeps a table within a terminal: what is longer than n characters is cut.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
 }

@@ -25,8 +25,9 @@ func newCheckpointShowCommand(a *app) *cobra.Command {
 		Short: "Show where the relay stands",
 		Long: "Shows the slot, the stored and the confirmed position, the WAL that the slot holds back, how far behind it is,\n" +
 			"and who holds it. It reads only, and works whether or not a relay runs.",
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd.Context()) },
+		Example: "  postrider checkpoint show\n  postrider checkpoint show --json | jq .bytes_held",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return opts.run(cmd.Context()) },
 	}
 	opts.add(cmd)
 	addJSON(cmd, &opts.json)
@@ -38,6 +39,8 @@ func (o *checkpointShowOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return withSQL(ctx, cfg, "checkpoint show", func(conn *pgx.Conn) error {
 		status, err := checkpoint.ReadStatus(ctx, conn, cfg.Publisher.Name, cfg.Postgres.Slot)
 		if err != nil {

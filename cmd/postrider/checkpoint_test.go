@@ -140,7 +140,7 @@ func TestListAndHistoryCommands(t *testing.T) {
 		}
 		actions = append(actions, e.Action)
 	}
-	if want := []string{"register", "claim", "advance"}; !slices.Equal(actions, want) {
+	if want := []string{"register", "setup", "claim", "advance"}; !slices.Equal(actions, want) {
 		t.Errorf("actions %v, want %v", actions, want)
 	}
 	narrow(t, s.checkpoint(t, "history", "--all-publishers").out)
@@ -178,4 +178,42 @@ func TestWaitOverWALWithoutEvents(t *testing.T) {
 		t.Errorf("an event lies between: %+v", got)
 	}
 	s.drained(t)
+}
+
+// The audit says for people who did it, from where to where, and why, before all else.
+func TestHistoryForPeople(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	s.insertKey(t, "k", `{"n": 1}`)
+	from := scalar(t, s.db, "SELECT confirmed_lsn::text FROM postrider.checkpoint")
+	target := s.walEnd(t)
+	reason := strings.Repeat("a reason that is told whole, ", 8) + "to its end"
+	s.checkpoint(t, "advance", "--lsn", target.String(), "--yes", "--reason", reason).expect(t, exitDone)
+	r := s.checkpoint(t, "history")
+	narrow(t, r.out)
+	text := strings.Join(strings.Fields(r.out), " ")
+	for _, want := range []string{
+		"advance " + actor(), from + " → " + target.String() + ": " + reason, // C40: who, from, to, why
+		"setup " + actor(), "register " + actor(),
+		`"skipped": {"types": {"OrderPlaced": 1}`, `{"done": ["schema postrider"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the history lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
+// A slot that is gone is told with what heals it, by the gate of a deploy too.
+func TestWaitForALostSlot(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	s.insertKey(t, "k", `{"n": 1}`)
+	s.drained(t)
+	s.insertKey(t, "k", `{"n": 2}`)
+	s.db.Exec(t, "SELECT pg_drop_replication_slot(slot) FROM postrider.checkpoint")
+	s.checkpoint(t, "wait", "--now").expect(t, operr.Slot.ExitCode(), "may be missing", "last event committed", "Try: postrider recover")
+	r := runBinary(t, nil, "pause", "--reason", "a test", "--config", s.path)
+	if r.expect(t, exitDone); strings.Contains(r.out, "until the disk is full") {
+		t.Errorf("no slot holds back any WAL: %s", r.out)
+	}
 }

@@ -86,19 +86,12 @@ func printVerify(out io.Writer, r verify.Report) error {
 // wrapText breaks a text between words to lines of at most 100 characters, the later ones
 // below the first word.
 func wrapText(b *strings.Builder, head, text string) {
-	const width, indent = 100, "    "
-	line := head
-	room := false // something stands in the line that a word can be parted from
-	for _, word := range strings.Fields(text) {
-		if room && len([]rune(line))+1+len([]rune(word)) > width {
-			b.WriteString(line + "\n")
-			line, room = indent, false
+	const indent = "    "
+	lines := wrap(shown(head+text), screenWidth-len(indent))
+	for i, line := range lines {
+		if i > 0 {
+			line = indent + line
 		}
-		if room {
-			line += " "
-		}
-		line += word
-		room = true
+		b.WriteString(line + "\n")
 	}
-	b.WriteString(line + "\n")
 }

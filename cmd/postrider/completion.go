@@ -25,6 +25,7 @@ func newCompletionCommand(a *app) *cobra.Command {
 			"  zsh         postrider completion zsh > \"${fpath[1]}/_postrider\"\n" +
 			"  fish        postrider completion fish | source\n" +
 			"  powershell  postrider completion powershell | Out-String | Invoke-Expression",
+		Example:   "  postrider completion bash > /etc/bash_completion.d/postrider",
 		ValidArgs: shells,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

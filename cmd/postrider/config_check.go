@@ -30,8 +30,9 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 		Short: "Check a configuration and name every problem with path and line",
 		Long: "Reads the configuration, the environment variables and the files that it names, and reports all problems at\n" +
 			"once, with path and line. It connects to nothing.",
-		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return opts.run() },
+		Example: "  postrider config check\n  postrider config check --config /etc/postrider/orders.yaml --json",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return opts.run() },
 	}
 	opts.add(cmd)
 	addJSON(cmd, &opts.json)

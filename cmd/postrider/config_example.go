@@ -10,10 +10,12 @@ import (
 
 func newConfigExampleCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "example",
-		Short: "Print a sample configuration with every key",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return writeExample(a.out) },
+		Use:     "example",
+		Short:   "Print a sample configuration with every key",
+		Long:    "Prints a configuration with every key, its default and what it means: postrider.example.yaml.",
+		Example: "  postrider config example > postrider.yaml",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return writeExample(a.out) },
 	}
 }
 

@@ -17,8 +17,11 @@ func newConfigShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show what takes effect: defaults filled in, secrets masked",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return opts.run() },
+		Long: "Shows the configuration as it takes effect: defaults filled in, environment variables and files read in, passwords masked.\n" +
+			"With --json the keys are those of the configuration (docs/configuration.md). It connects to nothing.",
+		Example: "  postrider config show\n  postrider config show --json | jq .publisher",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return opts.run() },
 	}
 	opts.add(cmd)
 	addJSON(cmd, &opts.json)

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,7 +90,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	printer := &doctorPrinter{out: o.out, ascii: o.ascii || !utf8Locale(os.Getenv)}
 	var tell func(doctor.Finding)
@@ -101,7 +99,7 @@ func (o *doctorOptions) run(ctx context.Context) error {
 	}
 	report, err := doctor.Run(ctx, o.doctorConfig(cfg), tell)
 	if err != nil {
-		return &operr.Error{Class: operr.Findings, Op: "doctor", Err: fmt.Errorf("interrupted after %d findings: %w", len(report.Findings), err)}
+		return &operr.Error{Class: operr.DrainIncomplete, Op: "doctor", Err: fmt.Errorf("interrupted after %d findings: %w", len(report.Findings), err), Hint: "postrider doctor --only NAME asks less"}
 	}
 	if o.json {
 		findings := report.Findings

@@ -9,9 +9,6 @@ import (
 	"github.com/postrider/postrider/internal/doctor"
 )
 
-// doctorWidth is where lines for people break.
-const doctorWidth = 100
-
 // doctorPrinter writes a line a finding, and the fix on the next.
 type doctorPrinter struct {
 	out   io.Writer
@@ -37,20 +34,12 @@ func (p *doctorPrinter) tell(f doctor.Finding) {
 // wrap writes text behind a lead; further lines stand below the text.
 func (p *doctorPrinter) wrap(lead, text string) {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(lead))
-	line := lead
-	empty := true
-	for word := range strings.FieldsSeq(text) {
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > doctorWidth {
-			fmt.Fprintln(p.out, line)
-			line, empty = indent, true
+	for i, line := range wrap(shown(text), screenWidth-len(indent)) {
+		if i > 0 {
+			lead = indent
 		}
-		if !empty {
-			line += " "
-		}
-		line += word
-		empty = false
+		fmt.Fprintln(p.out, lead+line)
 	}
-	fmt.Fprintln(p.out, line)
 }
 
 func (p *doctorPrinter) summary(r doctor.Report) {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 )
@@ -21,16 +19,3 @@ func writeJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
-
-// table aligns rows of a name and a value.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(w io.Writer) *table {
-	return &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-}
-
-func (t *table) row(name, format string, args ...any) {
-	fmt.Fprintf(t.w, "%s\t%s\n", name, fmt.Sprintf(format, args...))
-}
-
-func (t *table) flush() error { return t.w.Flush() }

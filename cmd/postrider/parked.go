@@ -97,14 +97,16 @@ func addDryRun(cmd *cobra.Command, dry *bool) {
 	cmd.Flags().BoolVar(dry, "dry-run", false, "say what would be changed, and change nothing")
 }
 
-// withDesk opens the session that a parked command needs.
-func (f *configFlag) withDesk(ctx context.Context, command string, use func(*parking.Desk) error) error {
+// withDesk opens the session that a parked command needs. The context that use gets ends with an interrupt.
+func (f *configFlag) withDesk(ctx context.Context, command string, use func(context.Context, *parking.Desk) error) error {
 	cfg, err := f.load()
 	if err != nil {
 		return err
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return withSQL(ctx, cfg, "parked "+command, func(conn *pgx.Conn) error {
-		return use(parking.NewDesk(conn, cfg.Publisher.Name, actor()))
+		return use(ctx, parking.NewDesk(conn, cfg.Publisher.Name, actor()))
 	})
 }
 

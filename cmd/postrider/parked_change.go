@@ -114,7 +114,7 @@ func (o *parkedChangeOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *parkedChangeOptions) run(ctx context.Context, command string) error {
-	return o.withDesk(ctx, command, func(desk *parking.Desk) error {
+	return o.withDesk(ctx, command, func(ctx context.Context, desk *parking.Desk) error {
 		sel, err := o.change(ctx, o, desk)
 		if err != nil {
 			return err

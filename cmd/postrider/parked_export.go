@@ -40,7 +40,7 @@ func newParkedExportCommand(a *app) *cobra.Command {
 }
 
 func (o *parkedExportOptions) run(ctx context.Context) error {
-	return o.withDesk(ctx, "export", func(desk *parking.Desk) error {
+	return o.withDesk(ctx, "export", func(ctx context.Context, desk *parking.Desk) error {
 		enc := json.NewEncoder(o.out)
 		enc.SetEscapeHTML(false)
 		return desk.Each(ctx, o.Filter, func(e *parking.Detail) error {

@@ -8,9 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +52,7 @@ func newParkedListCommand(a *app) *cobra.Command {
 }
 
 func (o *parkedListOptions) run(ctx context.Context) error {
-	return o.withDesk(ctx, "list", func(desk *parking.Desk) error {
+	return o.withDesk(ctx, "list", func(ctx context.Context, desk *parking.Desk) error {
 		list, err := desk.List(ctx, o.Filter, o.limit)
 		if err != nil {
 			return err
@@ -78,16 +76,13 @@ func (o *parkedListOptions) nothing() string {
 	return "no event that is asked for is parked"
 }
 
-// printListing keeps within 100 columns, for numbers of up to ten digits.
 func printListing(out io.Writer, list parking.Listing) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NUMBER\tSTATE\tREASON\tTYPE\tAGGREGATE\tTRIES\tAGE\tOWNER")
+	g := newGrid(out, "NUMBER", "STATE", "REASON", "TYPE", "AGGREGATE", "TRIES", "AGE", "OWNER")
 	for i := range list.Events {
 		e := &list.Events[i]
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", e.ID, e.State, e.Reason,
-			cell(e.EventType, 14), cell(e.AggregateID, 14), e.Attempts, shortAge(time.Since(e.ParkedAt)), cell(e.Owner, 10))
+		g.row(e.ID, e.State, e.Reason, orDash(e.EventType), orDash(e.AggregateID), e.Attempts, shortAge(time.Since(e.ParkedAt)), orDash(e.Owner))
 	}
-	if err := w.Flush(); err != nil {
+	if err := g.flush(); err != nil {
 		return err
 	}
 	rest := ""
@@ -103,25 +98,12 @@ func printListing(out io.Writer, list parking.Listing) error {
 func reasonsText(list parking.Listing) string {
 	reasons := slices.Sorted(maps.Keys(list.Reasons))
 	for i, reason := range reasons {
-		reasons[i] = fmt.Sprintf("%s %d", reason, list.Reasons[reason])
+		reasons[i] = clip(fmt.Sprintf("%s %d", reason, list.Reasons[reason]), 40)
 	}
 	if len(reasons) <= 2 {
 		return fmt.Sprintf("%d events (%s), ", list.Total, strings.Join(reasons, ", "))
 	}
 	return fmt.Sprintf("%d events:\n  %s\n", list.Total, strings.Join(reasons, "\n  "))
-}
-
-// cell is a text that users wrote, as a cell of a table.
-func cell(s *string, most int) string { return clip(oneLine(orDash(s)), most) }
-
-// oneLine keeps what others wrote from moving the cursor of whoever looks at it.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }
 
 // shortAge is an age in one unit, in up to six characters.

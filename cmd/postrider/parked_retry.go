@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,9 +85,7 @@ func (o *parkedRetryOptions) validate(args []string) error {
 }
 
 func (o *parkedRetryOptions) run(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return o.withDesk(ctx, "retry", func(desk *parking.Desk) error {
+	return o.withDesk(ctx, "retry", func(ctx context.Context, desk *parking.Desk) error {
 		if err := o.repair(ctx, desk); err != nil {
 			return err
 		}
@@ -160,10 +157,13 @@ func (o *parkedRetryOptions) takeBack(ctx context.Context, desk *parking.Desk, i
 	}
 	ctx = context.WithoutCancel(ctx)
 	back, err := desk.Cancel(ctx, ids)
-	outcome, looked := desk.Outcome(ctx, ids)
+	// What nobody tried was not refused again.
+	tried := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(back, id) })
+	outcome, looked := desk.Outcome(ctx, tried)
+	outcome.Waiting += len(back)
 	return outcome, errors.Join(&operr.Error{
 		Class: operr.DrainIncomplete, Op: "retry parked events",
-		Err:  fmt.Errorf("%w; %d were taken back before the relay began with them", ended, back),
+		Err:  fmt.Errorf("%w; %d were taken back before the relay began with them", ended, len(back)),
 		Hint: "postrider checkpoint show: it says whether a relay runs, and whether it is paused; or a longer --timeout",
 	}, err, looked)
 }

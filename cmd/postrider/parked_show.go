@@ -46,7 +46,7 @@ func newParkedShowCommand(a *app) *cobra.Command {
 
 func (o *parkedShowOptions) run(ctx context.Context) error {
 	o.States = []parking.State{parking.Parked, parking.Retry, parking.Publishing, parking.Published, parking.Discarded}
-	return o.withDesk(ctx, "show", func(desk *parking.Desk) error {
+	return o.withDesk(ctx, "show", func(ctx context.Context, desk *parking.Desk) error {
 		var found *parking.Detail
 		err := desk.Each(ctx, o.Filter, func(e *parking.Detail) error {
 			found = e
@@ -67,39 +67,36 @@ func (o *parkedShowOptions) run(ctx context.Context) error {
 	})
 }
 
-// shown is a text that users wrote.
-func shown(s *string) string { return oneLine(orDash(s)) }
-
 func printParked(out io.Writer, e *parking.Detail, payload bool) error {
 	t := newTable(out)
 	t.row("number", "%d", e.ID)
 	t.row("state", "%s", e.State)
 	t.row("reason", "%s", e.Reason)
-	t.row("error", "%s", oneLine(e.Error))
+	t.row("error", "%s", e.Error)
 	t.row("attempts", "%d", e.Attempts)
-	t.row("event id", "%s", shown(e.EventID))
-	t.row("event type", "%s", shown(e.EventType))
-	t.row("aggregate", "%s %s, version %s", shown(e.AggregateType), shown(e.AggregateID), shown(e.AggregateVersion))
-	t.row("topic", "%s", shown(e.Topic))
+	t.row("event id", "%s", orDash(e.EventID))
+	t.row("event type", "%s", orDash(e.EventType))
+	t.row("aggregate", "%s %s, version %s", orDash(e.AggregateType), orDash(e.AggregateID), orDash(e.AggregateVersion))
+	t.row("topic", "%s", orDash(e.Topic))
 	t.row("holds its key", "%t", e.Holds)
 	t.row("transaction", "%s, event %d", e.CommitLSN, e.EventIndex)
 	t.row("parked", "%s", e.ParkedAt.UTC().Format(time.RFC3339))
 	t.row("last try", "%s", timeText(e.TriedAt))
 	t.row("done", "%s", timeText(e.FinishedAt))
-	t.row("owner", "%s", shown(e.Owner))
+	t.row("owner", "%s", orDash(e.Owner))
 	t.row("repaired", "%t", e.Repaired)
 	if e.DeadLetterTopic != nil {
 		t.row("copy in "+*e.DeadLetterTopic, "%s", timeText(e.DeadLetterAt))
 	}
 	if e.DeadLetterError != nil {
-		t.row("no whole copy", "%s", oneLine(*e.DeadLetterError))
+		t.row("no whole copy", "%s", *e.DeadLetterError)
 	}
 	if payload {
-		t.row("key", "%s", bytesShown(e.Key))
+		t.bytes("key", e.Key)
 		for _, h := range e.Headers {
-			t.row("header "+h.Name, "%s", bytesShown(h.Value))
+			t.bytes("header "+h.Name, h.Value)
 		}
-		t.row("payload", "%s", bytesShown(e.Value))
+		t.bytes("payload", e.Value)
 	}
 	return t.flush()
 }
@@ -116,7 +113,7 @@ func bytesShown(b []byte) string {
 	case b == nil:
 		return "null"
 	case utf8.Valid(b):
-		return string(b)
+		return shown(string(b))
 	}
 	return fmt.Sprintf("%x", b)
 }

@@ -267,6 +267,23 @@ func TestParkedRetryInterrupted(t *testing.T) {
 	p.end().expect(t, exitDone)
 }
 
+// case C41: what no relay has tried was not refused again.
+func TestRetryWithoutARelay(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	rewrite(t, s.path, "on_refusal: halt", "on_refusal: park_event")
+	s.insert(t, "NULL")
+	s.drained(t)
+	s.awaitStates(t, "parked")
+	r := s.parked(t, "retry", "--all", "--timeout", "300ms", "--json")
+	r.expect(t, operr.DrainIncomplete.ExitCode(), "1 were taken back", "whether a relay runs")
+	var told retried
+	if err := json.Unmarshal([]byte(r.out), &told); err != nil || told.Refused != 0 || told.Waiting != 1 {
+		t.Errorf("%v in %s", err, r.out)
+	}
+	s.awaitStates(t, "parked")
+}
+
 // A table of the widest events keeps within 100 columns, in one line each; the fields of
 // --json are those that docs/refusals.md documents; what is not there is told with a remedy.
 func TestParkedListIsNarrow(t *testing.T) {
@@ -292,7 +309,7 @@ func TestParkedListIsNarrow(t *testing.T) {
 	if r := s.parked(t, "list", "--reason-is", "too_large"); r.code != exitDone || r.out != "no event that is asked for is parked\n" {
 		t.Errorf("of another reason: %+v", r)
 	}
-	if r := s.parked(t, "show", "1"); r.code != exitDone || strings.Contains(r.out, "\x1b") || !strings.Contains(r.out, "line\uFFFDof") {
+	if r := s.parked(t, "show", "1"); r.code != exitDone || strings.Contains(r.out, "\x1b") || !strings.Contains(r.out, `line\nof\tits\u001b`) {
 		t.Errorf("show: %+v", r)
 	}
 	s.parked(t, "list", "--limit", "-1").expect(t, operr.Config.ExitCode(), "--limit", "Try: ")

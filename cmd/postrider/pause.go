@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -98,7 +95,7 @@ func (o *pauseOptions) Validate() error {
 }
 
 func (o *pauseOptions) run(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	cfg, err := o.load()
 	if err != nil {
@@ -204,7 +201,7 @@ func (o *pauseOptions) print(p paused) error {
 	switch {
 	case p.Safe != nil:
 		t.row("until lost", "%s (WAL %s)", bytesText(p.Safe), p.WALStatus)
-	case p.PausedAt != nil:
+	case p.PausedAt != nil && p.Held != nil:
 		t.row("until lost", "no limit: it grows until the disk is full")
 	}
 	return t.flush()

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +18,9 @@ import (
 	"github.com/postrider/postrider/internal/relay"
 	"github.com/postrider/postrider/outbox"
 )
+
+// purgeGrace is how long the batch at hand may take after an interrupt.
+const purgeGrace = 5 * time.Second
 
 type purgeOptions struct {
 	configFlag
@@ -52,7 +52,7 @@ func newPurgeCommand(a *app) *cobra.Command {
 			"With --partitions, tables that are partitioned by range of time lose whole partitions: those that end before the\n" +
 			"retention and of which every row may go. A partition is detached concurrently, locked, looked through again, and\n" +
 			"dropped; or attached again. The role must own the table.\n\n" +
-			"Interrupted, it ends behind the batch at hand; the exit code is 7.",
+			"Interrupted, it ends behind the batch at hand, or gives that up after five seconds; the exit code is 7.",
 		Example: "  postrider purge --older-than 168h --dry-run\n  postrider purge\n  postrider purge --partitions --older-than 720h --table public.outbox",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -94,8 +94,11 @@ func (o *purgeOptions) Validate() error {
 }
 
 func (o *purgeOptions) run(ctx context.Context) error {
-	graceful, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	graceful, stop := untilInterrupted(ctx)
 	defer stop()
+	ctx, hard := context.WithCancel(ctx)
+	defer hard()
+	context.AfterFunc(graceful, func() { time.AfterFunc(purgeGrace, hard) })
 	cfg, err := o.load()
 	if err != nil {
 		return err
@@ -189,11 +192,13 @@ func (o *purgeOptions) print(result outbox.PurgeResult) error {
 		verb = "would be deleted"
 	}
 	for _, t := range result.Tables {
-		fmt.Fprintf(o.out, "%s: %d rows %s%s\n", t.Table, t.Deleted, verb, cutText(t))
+		if err := tell(o.out, "%s: %d rows %s%s", t.Table, t.Deleted, verb, cutText(t)); err != nil {
+			return err
+		}
 		o.printKept(t)
 	}
 	if result.UpTo == 0 && len(result.Tables) > 0 {
-		fmt.Fprintf(o.out, "nothing is proved to be published yet: the relay of publisher %s has stored no snapshot\n", result.HeldBy)
+		return tell(o.out, "nothing is proved to be published yet: the relay of publisher %s has stored no snapshot", result.HeldBy)
 	}
 	return nil
 }
@@ -218,7 +223,7 @@ var keptWords = map[string]string{
 
 func (o *purgeOptions) printKept(t outbox.PurgedTable) {
 	for _, reason := range slices.Sorted(maps.Keys(t.Kept)) {
-		fmt.Fprintf(o.out, "  %d stay: %s\n", t.Kept[reason], cmp.Or(keptWords[reason], reason))
+		_ = tell(o.out, "  %d stay: %s", t.Kept[reason], cmp.Or(keptWords[reason], reason))
 	}
 	if t.Skipped > 0 {
 		fmt.Fprintf(o.out, "  %d stay: locked by somebody else\n", t.Skipped)
@@ -226,9 +231,9 @@ func (o *purgeOptions) printKept(t outbox.PurgedTable) {
 	for _, part := range t.Partitions {
 		switch {
 		case part.Kept != "":
-			fmt.Fprintf(o.out, "  %s stays: %s\n", part.Name, part.Kept)
+			_ = tell(o.out, "  %s stays: %s", part.Name, part.Kept)
 		case part.Dropped:
-			fmt.Fprintf(o.out, "  %s: %d rows\n", part.Name, part.Rows)
+			_ = tell(o.out, "  %s: %d rows", part.Name, part.Rows)
 		}
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,7 +99,7 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	o.limitMemory()
 	line := newProgressLine(o.app.err)
@@ -109,7 +107,7 @@ func (o *reconcileOptions) run(ctx context.Context) error {
 	line.close()
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return &operr.Error{Class: operr.DrainIncomplete, Op: "reconcile", Err: errors.New("interrupted before all was compared")}
+		return &operr.Error{Class: operr.DrainIncomplete, Op: "reconcile", Err: errors.New("interrupted before all was compared"), Hint: "the same again, or a shorter window (--since)"}
 	case err != nil:
 		return err
 	}

@@ -56,7 +56,11 @@ func printReconciled(out io.Writer, r reconciled) error {
 	printFindings(out, "out of order", r.Findings.OutOfOrder, func(f reconcile.Finding) string { return "after " + f.After })
 	printFindings(out, "only in a topic", r.Findings.TopicOnly, func(reconcile.Finding) string { return "" })
 	if p := r.Repair; p != nil {
-		fmt.Fprintf(out, "\nreplay %d is planned, %d events%s; begin it with\n  %s\n", p.Task, p.Events, approvalText(p), p.Command)
+		fmt.Fprintln(out)
+		if err := tell(out, "replay %d is planned, %d events%s; begin it with", p.Task, p.Events, approvalText(p)); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "  %s\n", p.Command)
 	}
 	return nil
 }
@@ -152,16 +156,14 @@ func printFindings(out io.Writer, title string, list []reconcile.Finding, what f
 		return
 	}
 	fmt.Fprintf(out, "\n%s:\n", title)
+	g := newGrid(out, "", "", "")
+	g.indent = 2
 	for _, f := range list {
-		fmt.Fprintf(out, "  %s", f.EventID)
+		where := f.Topic
 		if f.Offset != nil {
-			fmt.Fprintf(out, "  %s[%d]@%d", f.Topic, *f.Partition, *f.Offset)
-		} else if f.Topic != "" {
-			fmt.Fprintf(out, "  %s", f.Topic)
+			where = fmt.Sprintf("%s[%d]@%d", f.Topic, *f.Partition, *f.Offset)
 		}
-		if text := what(f); text != "" {
-			fmt.Fprintf(out, "  %s", text)
-		}
-		fmt.Fprintln(out)
+		g.row(f.EventID, where, what(f))
 	}
+	_ = g.flush() // like the lines around it
 }

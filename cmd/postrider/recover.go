@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
+	"math"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +22,7 @@ type recoverOptions struct {
 	since, scanFrom      string
 	conflicts, expired   string
 	topicOnly            string
-	json                 bool
+	json, rateGiven      bool
 }
 
 func newRecoverCommand(a *app) *cobra.Command {
@@ -46,6 +44,7 @@ func newRecoverCommand(a *app) *cobra.Command {
 			"  postrider recover --resume --conflicts publish",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.rateGiven = cmd.Flags().Changed("rate")
 			if err := opts.validate(); err != nil {
 				return usageError(cmd, err)
 			}
@@ -95,6 +94,9 @@ func (o *recoverOptions) validate() error {
 	if o.PerSecond < 0 {
 		problems = append(problems, fmt.Errorf("--rate is %g; must be 0 or more", o.PerSecond))
 	}
+	if o.resume && o.rateGiven && o.PerSecond == 0 {
+		o.PerSecond = math.Inf(1) // not the rate that the recovery was begun with
+	}
 	if o.LockTimeout < time.Millisecond || o.LockTimeout > time.Hour {
 		problems = append(problems, fmt.Errorf("--lock-timeout is %s; must be from 1ms to 1h", o.LockTimeout))
 	}
@@ -123,7 +125,7 @@ func momentOf(flag, text string) (*time.Time, error) {
 }
 
 func (o *recoverOptions) run(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	cfg, err := o.load()
 	if err != nil {

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/postrider/postrider/internal/recovery"
@@ -31,27 +31,26 @@ type recoverScreen struct {
 }
 
 func (p *recoverScreen) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
-	}
+	_ = tell(p, format, args...) // p keeps the error
 }
 
 // rows aligns names and values under a title.
 func (p *recoverScreen) rows(title string, rows [][2]string) {
 	p.line("%s", title)
-	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	t := newTable(p)
+	t.widest = 78
 	for _, row := range rows {
-		for i, part := range wrap(row[1], 78) {
-			name := row[0]
-			if i > 0 {
-				name = ""
-			}
-			fmt.Fprintf(w, "  %s\t%s\n", name, part)
-		}
+		t.row("  "+row[0], "%s", row[1])
 	}
-	if err := w.Flush(); p.err == nil {
-		p.err = err
+	_ = t.flush() // p keeps the error
+}
+
+// Write is for the tables; the first error stays.
+func (p *recoverScreen) Write(b []byte) (int, error) {
+	if p.err == nil {
+		_, p.err = p.out.Write(b)
 	}
+	return len(b), p.err
 }
 
 func (p *recoverScreen) evidence(r *recovery.Report) {
@@ -157,17 +156,12 @@ func (p *recoverScreen) groups(groups []recovery.Group) {
 		return
 	}
 	p.line("To publish, by topic and type")
-	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	list := newGrid(p, "", "", "")
+	list.indent = 4
 	for _, g := range groups {
-		name := g.Topic
-		if name == "" {
-			name = "(refused)"
-		}
-		fmt.Fprintf(w, "  %d\t  %s\t%s\t\n", g.Events, name, strings.TrimSpace(g.AggregateType+" "+g.EventType))
+		list.row(g.Events, cmp.Or(g.Topic, "(refused)"), strings.TrimSpace(g.AggregateType+" "+g.EventType))
 	}
-	if err := w.Flush(); p.err == nil {
-		p.err = err
-	}
+	_ = list.flush() // p keeps the error
 }
 
 func (p *recoverScreen) topics(topics []recovery.TopicRead) {
@@ -201,8 +195,8 @@ func (p *recoverScreen) unknown(r *recovery.Report) {
 	}
 	p.line("What cannot be known")
 	for _, text := range r.Unknown {
-		for i, part := range wrap(text, 94) {
-			p.line("  %s %s", []string{"-", " "}[min(i, 1)], part)
+		for i, part := range wrap(shown(text), screenWidth-4) {
+			fmt.Fprintf(p, "  %s %s\n", []string{"-", " "}[min(i, 1)], part)
 		}
 	}
 }
@@ -230,20 +224,4 @@ func (p *recoverScreen) ending(r *recovery.Report, failed error) {
 		}
 		p.line("%s. The position is %s; postrider run goes on from there.", text, r.Position)
 	}
-}
-
-// wrap breaks a text at blanks into lines of at most width characters.
-func wrap(text string, width int) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len(line)+1+len(word) <= width:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
-		}
-	}
-	return append(lines, line)
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -234,7 +232,7 @@ func (o *replayOptions) run(ctx context.Context) error {
 		return err
 	}
 	limitMemory(cfg)
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	kafka := cfg.PublisherConfig()
 	defer keepReceipts(cfg, &kafka, o.app.err)()

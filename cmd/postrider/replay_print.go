@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/postrider/postrider/internal/reissue"
@@ -12,12 +11,11 @@ import (
 
 func printPreview(out io.Writer, p replay.Preview, above int64) error {
 	if len(p.Groups) > 0 {
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "TOPIC\tAGGREGATE TYPE\tEVENT TYPE\tEVENTS\tREFUSED")
+		list := newGrid(out, "TOPIC", "AGGREGATE TYPE", "EVENT TYPE", "EVENTS", "REFUSED")
 		for _, g := range p.Groups {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", dash(g.Topic), dash(g.AggregateType), dash(g.EventType), g.Events, dash(g.Refused))
+			list.row(dash(g.Topic), dash(g.AggregateType), dash(g.EventType), g.Events, dash(g.Refused))
 		}
-		if err := w.Flush(); err != nil {
+		if err := list.flush(); err != nil {
 			return err
 		}
 	}
@@ -65,12 +63,11 @@ func printItems(out io.Writer, items []reissue.Item, total int64) error {
 	if len(items) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NUMBER\tEVENT ID\tOUTCOME")
+	g := newGrid(out, "NUMBER", "EVENT ID", "OUTCOME")
 	for _, i := range items {
-		fmt.Fprintf(w, "%d\t%s\t%s\n", i.N, i.EventID, i.Outcome)
+		g.row(i.N, i.EventID, i.Outcome)
 	}
-	if err := w.Flush(); err != nil {
+	if err := g.flush(); err != nil {
 		return err
 	}
 	if more := total - int64(len(items)); more > 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -30,14 +29,16 @@ type taskList struct {
 	Tasks []reissue.Task `json:"tasks"`
 }
 
-// withTasks opens the session that keeps the tasks.
-func (f *configFlag) withTasks(ctx context.Context, command string, use func(*reissue.Desk) error) error {
+// withTasks opens the session that keeps the tasks. The context that use gets ends with an interrupt.
+func (f *configFlag) withTasks(ctx context.Context, command string, use func(context.Context, *reissue.Desk) error) error {
 	cfg, err := f.load()
 	if err != nil {
 		return err
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return withSQL(ctx, cfg, command, func(conn *pgx.Conn) error {
-		return use(reissue.NewDesk(conn, cfg.Publisher.Name, actor()))
+		return use(ctx, reissue.NewDesk(conn, cfg.Publisher.Name, actor()))
 	})
 }
 
@@ -65,8 +66,8 @@ func newReplayListCommand(a *app) *cobra.Command {
 		Example: "  postrider replay list --all",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.withTasks(cmd.Context(), "replay list", func(desk *reissue.Desk) error {
-				list, err := desk.List(cmd.Context(), !opts.all, opts.limit, reissue.Replay)
+			return opts.withTasks(cmd.Context(), "replay list", func(ctx context.Context, desk *reissue.Desk) error {
+				list, err := desk.List(ctx, !opts.all, opts.limit, reissue.Replay)
 				if err != nil {
 					return err
 				}
@@ -89,20 +90,11 @@ func printTasks(out io.Writer, list []reissue.Task) error {
 		_, err := fmt.Fprintln(out, "none")
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NUMBER\tSTATE\tEVENTS\tDONE\tREFUSED\tPLANNED\tBY\tREASON")
+	g := newGrid(out, "NUMBER", "STATE", "EVENTS", "DONE", "REFUSED", "PLANNED", "BY", "REASON")
 	for _, t := range list {
-		fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%d\t%s ago\t%s\t%s\n", t.ID, taskState(t), t.Total, t.Done, t.Refused, ageText(t.CreatedAt), t.CreatedBy, cut(t.Reason, 30))
+		g.row(t.ID, taskState(t), t.Total, t.Done, t.Refused, ageText(t.CreatedAt)+" ago", t.CreatedBy, t.Reason)
 	}
-	return w.Flush()
-}
-
-// cut keeps a table narrow.
-func cut(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
+	return g.flush()
 }
 
 func newReplayShowCommand(a *app) *cobra.Command {
@@ -115,8 +107,7 @@ func newReplayShowCommand(a *app) *cobra.Command {
 		Example: "  postrider replay show 7",
 		Args:    taskArg(&opts.id),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			return opts.withTasks(ctx, "replay show", func(desk *reissue.Desk) error {
+			return opts.withTasks(cmd.Context(), "replay show", func(ctx context.Context, desk *reissue.Desk) error {
 				task, err := desk.Get(ctx, opts.id, reissue.Replay)
 				if err != nil {
 					return err
@@ -169,8 +160,8 @@ func newReplayApproveCommand(a *app) *cobra.Command {
 		Example: "  postrider replay approve 7",
 		Args:    taskArg(&opts.id),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.change(cmd.Context(), "approve", "replay %d is approved; it begins with: postrider replay --resume %[1]d\n", func(desk *reissue.Desk) error {
-				return desk.Approve(cmd.Context(), opts.id)
+			return opts.change(cmd.Context(), "approve", "replay %d is approved; it begins with: postrider replay --resume %[1]d\n", func(ctx context.Context, desk *reissue.Desk) error {
+				return desk.Approve(ctx, opts.id)
 			})
 		},
 	}
@@ -192,8 +183,8 @@ func newReplayCancelCommand(a *app) *cobra.Command {
 			if err := needReason(opts.reason); err != nil {
 				return usageError(cmd, err)
 			}
-			return opts.change(cmd.Context(), "cancel", "replay %d is cancelled\n", func(desk *reissue.Desk) error {
-				return desk.Cancel(cmd.Context(), opts.id, opts.reason)
+			return opts.change(cmd.Context(), "cancel", "replay %d is cancelled\n", func(ctx context.Context, desk *reissue.Desk) error {
+				return desk.Cancel(ctx, opts.id, opts.reason)
 			})
 		},
 	}
@@ -204,12 +195,12 @@ func newReplayCancelCommand(a *app) *cobra.Command {
 }
 
 // change does something to a replay and shows it.
-func (o *replayTaskOptions) change(ctx context.Context, command, done string, change func(*reissue.Desk) error) error {
-	return o.withTasks(ctx, "replay "+command, func(desk *reissue.Desk) error {
+func (o *replayTaskOptions) change(ctx context.Context, command, done string, change func(context.Context, *reissue.Desk) error) error {
+	return o.withTasks(ctx, "replay "+command, func(ctx context.Context, desk *reissue.Desk) error {
 		if _, err := desk.Get(ctx, o.id, reissue.Replay); err != nil {
 			return err
 		}
-		if err := change(desk); err != nil {
+		if err := change(ctx, desk); err != nil {
 			return err
 		}
 		if !o.json {

@@ -46,6 +46,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newCompletionCommand(a),
 	)
 	root.SetHelpCommand(newHelpCommand())
+	root.InitDefaultHelpCmd()
+	noteExits(root)
 	return root
 }
 
@@ -83,18 +85,25 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // usageError is a mistake on the command line.
 func usageError(cmd *cobra.Command, err error) error {
-	usage := &operr.Error{Class: operr.Config, Op: "command line", Err: err, Hint: cmd.CommandPath() + " --help"}
-	if cmd.HasParent() {
-		_, usage.Op, _ = strings.Cut(cmd.CommandPath(), " ") // without the program's own name
+	return &operr.Error{Class: operr.Config, Op: commandName(cmd), Err: err, Hint: cmd.CommandPath() + " --help"}
+}
+
+// commandName is the command without the program's own name.
+func commandName(cmd *cobra.Command) string {
+	if !cmd.HasParent() {
+		return "command line"
 	}
-	return usage
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	return name
 }
 
 // newHelpCommand is cobra's, but an unknown topic is an error.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [command]",
-		Short: "Show the help of a command",
+		Use:     "help [command]",
+		Short:   "Show the help of a command",
+		Long:    "Shows what --help of that command shows.",
+		Example: "  postrider help checkpoint wait",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {

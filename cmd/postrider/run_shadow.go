@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,6 +97,7 @@ func (o *shadowOptions) run(ctx context.Context, a *app, file *configFlag) error
 			Limits: parking.Limits{Units: cfg.Parking.MaxHeldKeys, Events: cfg.Parking.MaxEvents},
 		},
 		Kafka: cfg.PublisherConfig(),
+		Say:   func(text string) { fmt.Fprintf(a.err, "run --shadow: %s\n", text) },
 		Progress: func(r *shadow.Report) {
 			line.show(fmt.Sprintf("%d streamed, %d compared, %d different, %d missing", r.Streamed, r.Compared, r.Different, r.Missing), 0, 0)
 		},
@@ -165,17 +165,18 @@ func differentText(by map[string]int64) string {
 
 func (o *shadowOptions) printSamples(out io.Writer, r *shadow.Report) error {
 	for _, note := range r.Notes {
-		fmt.Fprintf(out, "note: %s\n", note)
+		if err := tell(out, "note: %s", note); err != nil {
+			return err
+		}
 	}
 	if len(r.Samples) == 0 {
 		return nil
 	}
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FIELD\tEVENT ID\tRECORD\tOURS\tTHEIRS")
+	g := newGrid(out, "FIELD", "EVENT ID", "RECORD", "OURS", "THEIRS")
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		fmt.Fprintf(w, "%s\t%s\t%s/%d/%d\t%s\t%s\n", s.Field, s.Event, s.Topic, s.Partition, s.Offset, s.Ours, s.Theirs)
+		g.row(s.Field, s.Event, fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset), s.Ours, s.Theirs)
 	}
-	return w.Flush()
+	return g.flush()
 }

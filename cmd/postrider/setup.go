@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,7 +97,7 @@ func (o *setupOptions) run(ctx context.Context) error {
 		return o.printSQL(cfg)
 	}
 	// An interrupted creation of a slot is taken back.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	s := &setup{opts: o, cfg: cfg}
 	err = s.run(ctx)

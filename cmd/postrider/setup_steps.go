@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -45,7 +44,7 @@ func (s *setup) run(ctx context.Context) error {
 		return err
 	}
 	s.conn = conn
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer replication.CloseSQL(ctx, conn)
 	lockTimeout := fmt.Sprintf("%dms", s.opts.lockTimeout.Milliseconds())
 	if _, err := conn.Exec(ctx, "SELECT set_config('lock_timeout', $1, false)", lockTimeout); err != nil {
 		return s.failed("set lock_timeout", "", err)
@@ -55,8 +54,27 @@ func (s *setup) run(ctx context.Context) error {
 	}
 	for _, step := range []func(context.Context) error{s.schema, s.outbox, s.publication, s.grants, s.slot} {
 		if err := step(ctx); err != nil {
-			return err
+			return errors.Join(err, s.audit(context.WithoutCancel(ctx)))
 		}
+	}
+	return s.audit(ctx)
+}
+
+// audit keeps who made what, as far as it came.
+func (s *setup) audit(ctx context.Context) error {
+	done := []string{}
+	for _, step := range s.steps {
+		if step.Done {
+			done = append(done, strings.TrimSpace(step.What+" "+step.Name))
+		}
+	}
+	if len(done) == 0 || s.conn.IsClosed() {
+		return nil
+	}
+	_, err := s.conn.Exec(ctx, `INSERT INTO postrider.audit (publisher, actor, action, detail) VALUES ($1, $2, 'setup', jsonb_build_object('done', $3::text[]))`,
+		s.cfg.Publisher.Name, actor(), done)
+	if err != nil {
+		return s.failed("keep the audit of the set-up", "", err)
 	}
 	return nil
 }
@@ -145,11 +163,11 @@ func (s *setup) slot(ctx context.Context) error {
 		if problem := before.Problem(s.conn.Config().Database); problem != nil {
 			return problem
 		}
-		return s.note(step{What: "slot", Name: name, Detail: "confirmed up to " + before.ConfirmedFlush.String()})
+		return s.slotExists(ctx, before)
 	}
 	// A row without its slot means that events may be missing: that is for
 	// `postrider run` to refuse, with the remedy, and not to be covered up here.
-	store := checkpoint.NewStore(s.conn, checkpoint.StoreConfig{Publisher: s.cfg.Publisher.Name, Slot: name, Holder: holder()})
+	store := checkpoint.NewStore(s.conn, checkpoint.StoreConfig{Publisher: s.cfg.Publisher.Name, Slot: name, Holder: actor()})
 	created, err := replication.CreateSlot(ctx, s.conn, replication.SlotSpec{
 		ConnString: s.cfg.Postgres.ConnString(), Slot: name, Failover: s.opts.failover, Limit: s.opts.lockTimeout,
 	})
@@ -166,6 +184,20 @@ func (s *setup) slot(ctx context.Context) error {
 	return store.Register(ctx, system, created.ConsistentPoint, created.Snapshot)
 }
 
+// slotExists leaves the slot alone. Where setup did not make it, or was killed before it could
+// store the slot's birth, nothing tells rows from before the slot from later ones.
+func (s *setup) slotExists(ctx context.Context, slot replication.SlotInfo) error {
+	detail := "confirmed up to " + slot.ConfirmedFlush.String()
+	var stored bool
+	if err := s.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM postrider.checkpoint WHERE publisher = $1)`, s.cfg.Publisher.Name).Scan(&stored); err != nil {
+		return s.failed("look for the position of", "publisher "+s.cfg.Publisher.Name, err)
+	}
+	if !stored {
+		detail += "; no position is stored: run begins there, and backfill cannot tell which rows are from before it"
+	}
+	return s.note(step{What: "slot", Name: slot.Name, Detail: detail})
+}
+
 // note remembers a step and tells it at once.
 func (s *setup) note(done step) error {
 	s.steps = append(s.steps, done)
@@ -180,8 +212,7 @@ func (s *setup) note(done step) error {
 	if done.Detail != "" {
 		detail = " (" + done.Detail + ")"
 	}
-	_, err := fmt.Fprintf(s.opts.out, "%s %s: %s%s\n", done.What, done.Name, state, detail)
-	return err
+	return tell(s.opts.out, "%s %s: %s%s", done.What, done.Name, state, detail)
 }
 
 // failed is for statements of this file; the packages bring operator's errors of their own.
@@ -200,13 +231,4 @@ func (s *setup) failed(op, subject string, err error) error {
 		e.Hint = "CREATE SCHEMA first; schemas are written exactly, without SQL quotes"
 	}
 	return e
-}
-
-// holder names this process in the audit.
-func holder() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown-host"
-	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }

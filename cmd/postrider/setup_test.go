@@ -279,3 +279,20 @@ func TestTwoSetupsAtOnce(t *testing.T) {
 		t.Errorf("left to do: %v", again)
 	}
 }
+
+// A slot that setup did not make, or made and was killed before it could store its birth, is
+// told: nothing says which rows are from before it.
+func TestSetupFindsASlotWithoutPosition(t *testing.T) {
+	t.Parallel()
+	s := newStack(t, "")
+	s.db.Exec(t, "DELETE FROM postrider.checkpoint")
+	r := runBinary(t, nil, "setup", "--config", s.path)
+	r.expect(t, exitDone)
+	if text := strings.Join(strings.Fields(r.out), " "); !strings.Contains(text, "no position is stored: run begins there, and backfill cannot tell") {
+		t.Errorf("it says %s", r.out)
+	}
+	runBinary(t, nil, "backfill", "--config", s.path).expect(t, operr.Slot.ExitCode(), "postrider checkpoint drop first")
+	if n := scalar(t, s.db, "SELECT count(*)::text FROM postrider.audit WHERE action = 'setup'"); n != "1" {
+		t.Errorf("%s lines in the audit: a set-up that changed nothing wrote one", n)
+	}
+}

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,7 +52,7 @@ func (o *traceOptions) run(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupted(ctx)
 	defer stop()
 	line := newProgressLine(o.app.err)
 	settings := reconcileConfig(cfg, func(p reconcile.Progress) { line.show(p.Phase, p.Done, p.Total) })
@@ -64,7 +61,7 @@ func (o *traceOptions) run(ctx context.Context, id string) error {
 	line.close()
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return &operr.Error{Class: operr.DrainIncomplete, Op: "trace", Err: errors.New("interrupted before all was searched")}
+		return &operr.Error{Class: operr.DrainIncomplete, Op: "trace", Err: errors.New("interrupted before all was searched"), Hint: "the same again; nothing was changed"}
 	case err != nil:
 		return err
 	case o.json:

@@ -30,10 +30,12 @@ type versionOptions struct {
 func newVersionCommand(a *app) *cobra.Command {
 	opts := versionOptions{out: a.out}
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return opts.run() },
+		Use:     "version",
+		Short:   "Print the version",
+		Long:    "Prints the release, the commit it was built from, the Go version and the platform. It reads no configuration.",
+		Example: "  postrider version\n  postrider version --json",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return opts.run() },
 	}
 	addJSON(cmd, &opts.json)
 	return cmd

@@ -71,7 +71,7 @@ func (b *Backfill) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
 	defer cancel()
 	_, _ = b.conn.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
-	_ = b.conn.Close(ctx)
+	replication.CloseSQL(ctx, b.conn)
 }
 
 // closePatience bounds the end of a session.

@@ -67,7 +67,7 @@ func (e *exam) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if e.conn != nil {
-		_ = e.conn.Close(ctx)
+		replication.CloseSQL(ctx, e.conn)
 	}
 	if s, err := e.streaming.get(func() (*replication.Session, error) { return nil, errors.New("never opened") }); err == nil {
 		s.Close(ctx)

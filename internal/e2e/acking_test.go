@@ -443,6 +443,7 @@ func TestSignalsOnTheBinary(t *testing.T) {
 		relay := spawn(t, "run", "--config", c.config)
 		relay.awaitLine("holding the slot")
 		load.pauseAt(t, 20)
+		relay.awaitLine("batch not acknowledged") // it has read some: a stop without any is a whole one
 		began := time.Now()
 		for range c.signals - 1 {
 			relay.signal()

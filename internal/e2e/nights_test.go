@@ -162,9 +162,10 @@ func (n *night) orders(count int) {
 // run runs a command in the shop's folder.
 func (n *night) run(args ...string) (said string, code int) {
 	n.t.Helper()
+	binary := built(n.t) // which may take longer than the command
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, built(n.t), args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir, cmd.Env = n.dir, append(os.Environ(), "PGHOST=", "PGUSER=")
 	out, _ := cmd.CombinedOutput()
 	return string(out), cmd.ProcessState.ExitCode()

@@ -156,7 +156,7 @@ func TestShadowIsEndedBeforeItBegins(t *testing.T) {
 	s := f.startShadow()
 	s.awaitSlots("1") // it is there, and not ready
 	s.interrupt()
-	if code := s.end(); code != 8 || !strings.Contains(s.stderr.String(), "before anything was compared") {
+	if code := s.end(); code != 7 || !strings.Contains(s.stderr.String(), "before anything was compared") {
 		t.Errorf("exit code %d:\n%s%s", code, s.out.String(), s.stderr.String())
 	}
 	testkit.EventuallyTrue(t, patience, "a slot is left", func() bool { return f.scalar(shadowSlots) == "0" })

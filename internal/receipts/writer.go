@@ -147,54 +147,70 @@ func (w *Writer) drop(reason string, events int) {
 func (w *Writer) run() {
 	defer close(w.done)
 	defer w.hangUp()
-	due := time.NewTimer(0) // when what waits is written
-	again := time.NewTimer(0)
-	due.Stop()
-	again.Stop()
-	var waits backoff
-	write := func() {
-		if err := w.writeAll(w.ctx); err != nil {
-			due.Reset(waits.next())
-			return
-		}
-		waits = 0
-	}
-	prune := func() {
-		if more := w.pruneSome(w.ctx); more {
-			again.Reset(prunePause)
-		}
-	}
-	armed := false
-	for {
+	s := newSchedule()
+	for w.ctx.Err() == nil {
 		select {
 		case <-w.ctx.Done():
 		case <-w.finish:
 			if err := w.writeAll(w.ctx); err != nil && w.ctx.Err() == nil {
 				w.cfg.Log.Warn().Err(err).Msg("the last receipts could not be written")
 			}
-			w.drop(Stopped, w.queue.close())
-			return
+			w.cancel()
 		case <-w.queue.some:
-			if !armed && waits == 0 {
-				due.Reset(w.cfg.Every)
-				armed = true
-			}
+			s.within(w.cfg.Every)
 		case <-w.queue.half:
-			if waits == 0 {
-				write()
-			}
-		case <-due.C:
-			armed = false
-			write()
+			s.within(0)
+		case <-s.write.C:
+			s.wrote(w.writeAll(w.ctx))
 		case <-w.prune:
-			prune()
-		case <-again.C:
-			prune()
+			s.pruned(w.pruneSome(w.ctx))
+		case <-s.prune.C:
+			s.pruned(w.pruneSome(w.ctx))
 		}
-		if w.ctx.Err() != nil {
-			w.drop(Stopped, w.queue.close())
-			return
-		}
+	}
+	w.drop(Stopped, w.queue.close())
+}
+
+// schedule says when the Writer acts next.
+type schedule struct {
+	write, prune *time.Timer
+	// at is when write fires; zero where it does not.
+	at time.Time
+	// waits is above 0 while the server cannot be asked: nothing makes it sooner.
+	waits backoff
+}
+
+func newSchedule() *schedule {
+	s := &schedule{write: time.NewTimer(time.Hour), prune: time.NewTimer(time.Hour)}
+	s.write.Stop()
+	s.prune.Stop()
+	return s
+}
+
+// within sees to it that what waits is written after d at the latest.
+func (s *schedule) within(d time.Duration) {
+	at := time.Now().Add(d)
+	if s.waits > 0 || !s.at.IsZero() && s.at.Before(at) {
+		return
+	}
+	s.at = at
+	s.write.Reset(d)
+}
+
+// wrote notes a try.
+func (s *schedule) wrote(err error) {
+	s.at = time.Time{}
+	if err == nil {
+		s.waits = 0
+		return
+	}
+	s.write.Reset(s.waits.next())
+}
+
+// pruned notes that there are more.
+func (s *schedule) pruned(more bool) {
+	if more {
+		s.prune.Reset(prunePause)
 	}
 }
 

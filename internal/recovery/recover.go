@@ -113,7 +113,7 @@ func Open(ctx context.Context, cfg Config) (*Recovery, error) {
 }
 
 // Close ends the session, and with it the lock.
-func (r *Recovery) Close(ctx context.Context) { _ = r.conn.Close(context.WithoutCancel(ctx)) }
+func (r *Recovery) Close(ctx context.Context) { replication.CloseSQL(ctx, r.conn) }
 
 func (r *Recovery) appName() string { return "postrider recover " + r.cfg.Publisher }
 

@@ -210,7 +210,7 @@ func (d *Desk) tx(ctx context.Context, op string, fn func(pgx.Tx) error) error {
 
 // refuse is the error of a change that a task does not admit.
 func (d *Desk) refuse(id int64, why error) error {
-	return &operr.Error{Class: operr.Config, Op: "use", Subject: fmt.Sprintf("task %d", id), Err: why, Hint: "postrider replay list, postrider backfill list"}
+	return &operr.Error{Class: operr.Config, Op: "use", Subject: fmt.Sprintf("task %d", id), Err: why, Hint: "postrider replay list --all, or postrider backfill --dry-run: they name what there is"}
 }
 
 func (d *Desk) audit(ctx context.Context, tx pgx.Tx, action string, detail map[string]any) error {

@@ -48,6 +48,8 @@ type Config struct {
 	// Peek is whose events they are: connection, publications, mapping.
 	Peek  peek.Config
 	Kafka publisher.Config
+	// Say hears of a step that may take long; may be nil.
+	Say func(text string)
 	// Progress hears how it goes, a few times a second; may be nil.
 	Progress func(*Report)
 }
@@ -147,7 +149,7 @@ func Run(ctx context.Context, cfg Config, o Options, interrupts <-chan struct{})
 	if err := c.open(opening); err != nil {
 		if opening.Err() != nil {
 			err = &operr.Error{
-				Class: operr.Findings, Op: "shadow", Err: fmt.Errorf("it was ended before anything was compared: %w", opening.Err()),
+				Class: operr.DrainIncomplete, Op: "run --shadow", Err: fmt.Errorf("interrupted before anything was compared: %w", err),
 				Hint: "a slot waits for open transactions to end: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start",
 			}
 		}
@@ -203,6 +205,9 @@ func (c *comparison) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if c.cfg.Say != nil {
+		c.cfg.Say("making a temporary slot, for which every transaction that is open now has to end")
+	}
 	c.slot, err = replication.TemporarySlot(ctx, replication.CopyConfig{
 		ConnString: c.cfg.Peek.Replication.ConnString, AppName: "postrider " + c.cfg.Peek.Publisher + " (shadow)",
 		Publications: c.cfg.Peek.Replication.Publications, MaxRowBytes: c.cfg.Peek.Replication.MaxRowBytes,
@@ -237,7 +242,7 @@ func (c *comparison) close(ctx context.Context) {
 		c.topics.Close()
 	}
 	if c.conn != nil {
-		_ = c.conn.Close(ctx)
+		replication.CloseSQL(ctx, c.conn)
 	}
 }
 
