@@ -22,7 +22,7 @@ type set struct {
 	// feeds are the tables whose events go to a topic; fed is the pair that was noted last.
 	feeds map[uint32][]uint32
 	fed   feed
-	salts                 []uint64 // by topic
+	salts []uint64 // by topic
 
 	chunks [][]entry
 	count  int32
