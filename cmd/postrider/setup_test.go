@@ -40,7 +40,8 @@ func scalar(t *testing.T, db *testkit.DB, sql string, args ...any) string {
 
 func setupSteps(t *testing.T, args ...string) map[string]bool {
 	t.Helper()
-	r := runBinary(t, nil, append([]string{"setup", "--json"}, args...)...)
+	// A slot waits for every transaction that is open on the server, those of other tests too.
+	r := runBinary(t, nil, append([]string{"setup", "--json", "--lock-timeout", "50s"}, args...)...)
 	r.expect(t, exitDone)
 	var got setupResult
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -291,7 +292,7 @@ func TestSetupFindsASlotWithoutPosition(t *testing.T) {
 	if text := strings.Join(strings.Fields(r.out), " "); !strings.Contains(text, "no position is stored: run begins there, and backfill cannot tell") {
 		t.Errorf("it says %s", r.out)
 	}
-	runBinary(t, nil, "backfill", "--config", s.path).expect(t, operr.Slot.ExitCode(), "postrider checkpoint drop first")
+	runBinary(t, nil, "backfill", "--config", s.path).expect(t, operr.Slot.ExitCode(), "postrider checkpoint drop")
 	if n := scalar(t, s.db, "SELECT count(*)::text FROM postrider.audit WHERE action = 'setup'"); n != "1" {
 		t.Errorf("%s lines in the audit: a set-up that changed nothing wrote one", n)
 	}
