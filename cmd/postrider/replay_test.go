@@ -273,7 +273,7 @@ func TestReplayApproval(t *testing.T) {
 		t.Error("the preview is wrong about the approval")
 	}
 	s.replay(t, "--all", "--yes", "--reason", "a test").expect(t, operr.DrainIncomplete.ExitCode(), "second person", "replay approve 1")
-	s.replay(t, "--resume", "1").expect(t, operr.Config.ExitCode(), "second person")
+	s.replay(t, "--resume", "1").expect(t, operr.DrainIncomplete.ExitCode(), "second person")
 	s.replay(t, "approve", "1").expect(t, operr.Config.ExitCode(), "second person")
 	if r := s.replay(t, "list"); !strings.Contains(r.out, "needs approval") {
 		t.Errorf("list: %s", r.out)

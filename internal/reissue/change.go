@@ -91,7 +91,7 @@ func (d *Desk) Begin(ctx context.Context, id int64) (Task, error) {
 			return nil, d.refuse(id, errUnlisted)
 		case t.Detail.NeedsApproval && t.ApprovedAt == nil:
 			return nil, &operr.Error{
-				Class: operr.Config, Op: "begin", Subject: fmt.Sprintf("%s %d", t.Kind, id),
+				Class: operr.DrainIncomplete, Op: "begin", Subject: fmt.Sprintf("%s %d", t.Kind, id),
 				Err:  fmt.Errorf("its %d events need the approval of a second person", t.Total),
 				Hint: fmt.Sprintf("somebody else runs: postrider %s approve %d", t.Kind, id),
 			}
