@@ -35,7 +35,7 @@ type comparison struct {
 	ordered map[uint32]bool
 	bounds  map[uint32]*bounds // by topic
 
-	strangers map[uint64]stranger // by the hash of the event id
+	strangers map[strangerKey]stranger
 	lost      []lost
 	repair    []Ref
 }
@@ -54,7 +54,7 @@ func Run(ctx context.Context, cfg Config, o Options) (*Result, error) {
 	start := time.Now()
 	c := &comparison{
 		cfg: cfg, o: o.withDefaults(), set: set{hasher: hasher{maphash.MakeSeed()}}, passes: 1,
-		bounds: map[uint32]*bounds{}, strangers: map[uint64]stranger{},
+		bounds: map[uint32]*bounds{}, strangers: map[strangerKey]stranger{},
 	}
 	var err error
 	if c.idHeaders, err = idHeaders(cfg.Router.Sources); err != nil {

@@ -142,13 +142,11 @@ func (c *comparison) settle(ctx context.Context) error {
 }
 
 func (c *comparison) settleLost(l *lost) {
-	idHash := l.key - c.set.salts[l.topic]
-	s, there := c.strangers[idHash]
+	s, there := c.strangerOf(l)
 	if !there {
 		c.missing(l)
 		return
 	}
-	delete(c.strangers, idHash)
 	if l.flags&isRefused != 0 {
 		c.report.Agreed++ // it was routed by another mapping then
 		return
@@ -163,6 +161,19 @@ func (c *comparison) settleLost(l *lost) {
 	f := c.findingOf(&l.entry, l.id)
 	f.Topic = c.set.topics.list[s.at.topic]
 	c.different(&l.entry, f)
+}
+
+// strangerOf takes the stranger that has the row's id, and may be its record.
+func (c *comparison) strangerOf(l *lost) (stranger, bool) {
+	idHash := l.key - c.set.salts[l.topic]
+	for t := range uint32(len(c.set.topics.list)) {
+		key := strangerKey{t, idHash}
+		if s, there := c.strangers[key]; there && c.set.mayBeOf(t, l.table) {
+			delete(c.strangers, key)
+			return s, true
+		}
+	}
+	return stranger{}, false
 }
 
 func (c *comparison) missing(l *lost) {
@@ -187,8 +198,17 @@ func (c *comparison) missing(l *lost) {
 func (c *comparison) settleStrangers(ctx context.Context) error {
 	if len(c.strangers) > 0 {
 		c.progress("look for what only a topic has", 0, 0)
-		if err := c.reader.EventIDs(ctx, func(_ string, id []byte) error {
-			delete(c.strangers, c.set.bytes(id))
+		topics := map[uint32]bool{}
+		for key := range c.strangers {
+			topics[key.topic] = true
+		}
+		if err := c.reader.EventIDs(ctx, func(name string, id []byte) error {
+			table, idHash := c.set.tables.index([]byte(name)), c.set.bytes(id)
+			for t := range topics {
+				if c.set.mayBeOf(t, table) {
+					delete(c.strangers, strangerKey{t, idHash})
+				}
+			}
 			return nil
 		}); err != nil {
 			return err

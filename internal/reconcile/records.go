@@ -21,6 +21,12 @@ type stranger struct {
 	recordKey uint64
 }
 
+// strangerKey tells strangers apart: ids are unique in a topic only.
+type strangerKey struct {
+	topic  uint32
+	idHash uint64
+}
+
 // place is where a record stands.
 type place struct {
 	topic     uint32
@@ -153,8 +159,9 @@ func (r *reading) strange(rec *topic.Record, idHash, keyHash uint64) {
 		c.report.Truncated = true
 		return
 	}
-	if _, known := c.strangers[idHash]; !known {
-		c.strangers[idHash] = stranger{
+	key := strangerKey{r.topic, idHash}
+	if _, known := c.strangers[key]; !known {
+		c.strangers[key] = stranger{
 			at:     place{topic: r.topic, partition: rec.Partition, offset: rec.Offset},
 			millis: millis, recordKey: keyHash,
 		}

@@ -19,7 +19,10 @@ const (
 type set struct {
 	hasher
 	topics, tables, kinds names
-	salts                 []uint64 // by topic
+	// feeds are the tables whose events go to a topic; fed is the pair that was noted last.
+	feeds map[uint32][]uint32
+	fed   feed
+	salts []uint64 // by topic
 
 	chunks [][]entry
 	count  int32
@@ -81,6 +84,7 @@ func (s *set) entryOf(row *outbox.Row) entry {
 	if row.Refusal != nil {
 		e.flags, e.topic = isRefused, s.topicIndex(noTopic)
 	}
+	s.feed(feed{e.topic, e.table})
 	e.key = s.bytes(m.EventID) + s.salts[e.topic]
 	if !row.CommitTime.IsZero() {
 		e.commit = row.CommitTime.UnixMicro()
@@ -95,6 +99,29 @@ func (s *set) entryOf(row *outbox.Row) entry {
 		e.version = v
 	}
 	return e
+}
+
+// feed says that events of a table go to a topic.
+type feed struct{ topic, table uint32 }
+
+func (s *set) feed(f feed) {
+	if f == s.fed && s.feeds != nil {
+		return
+	}
+	s.fed = f
+	if s.feeds == nil {
+		s.feeds = map[uint32][]uint32{}
+	}
+	if !slices.Contains(s.feeds[f.topic], f.table) {
+		s.feeds[f.topic] = append(s.feeds[f.topic], f.table)
+	}
+}
+
+// mayBeOf says that a record of a topic can be of a table's row: where no row leads there,
+// of any. Two tables may use the same ids.
+func (s *set) mayBeOf(topic, table uint32) bool {
+	of := s.feeds[topic]
+	return len(of) == 0 || slices.Contains(of, table)
 }
 
 // add takes a row.

@@ -30,9 +30,9 @@ type Comparison struct {
 	OnStream   int64 `json:"on_stream"`
 	// Replaced are not in their topic, which is compacted and has a later event of their key.
 	Replaced int64 `json:"replaced"`
-	// Conflicts have the id of another event of their topic, Expired are from before the topic's first record.
 	// Gone rows were deleted since they were listed, and are in no topic.
-	Gone      int64 `json:"gone"`
+	Gone int64 `json:"gone"`
+	// Conflicts have the id of another event of their topic, Expired are from before the topic's first record.
 	Conflicts int64 `json:"conflicts"`
 	Expired   int64 `json:"expired"`
 	// ToPublish is what is left.
