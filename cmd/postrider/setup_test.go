@@ -291,7 +291,7 @@ func TestSetupFindsASlotWithoutPosition(t *testing.T) {
 	if text := strings.Join(strings.Fields(r.out), " "); !strings.Contains(text, "no position is stored: run begins there, and backfill cannot tell") {
 		t.Errorf("it says %s", r.out)
 	}
-	runBinary(t, nil, "backfill", "--config", s.path).expect(t, operr.Slot.ExitCode(), "postrider checkpoint drop first")
+	runBinary(t, nil, "backfill", "--config", s.path).expect(t, operr.Slot.ExitCode(), "postrider checkpoint drop")
 	if n := scalar(t, s.db, "SELECT count(*)::text FROM postrider.audit WHERE action = 'setup'"); n != "1" {
 		t.Errorf("%s lines in the audit: a set-up that changed nothing wrote one", n)
 	}
