@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -45,7 +46,7 @@ func (s *stack) skipOne(t *testing.T) (id string) {
 	s.insertKey(t, "skipped", `{"n": "skipped"}`)
 	s.db.Exec(t, fmt.Sprintf(`SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())`, s.db.Slot))
 	testkit.EventuallyTrue(t, patience, "older transactions have ended", func() bool {
-		return scalar(t, s.db, `SELECT bool_and(xmin::text::bigint < pg_snapshot_xmin(pg_current_snapshot())::text::bigint)::text FROM outbox`) == "true"
+		return scalar(t, s.db, `SELECT bool_and(outbox.xmin::text::bigint < pg_snapshot_xmin(pg_current_snapshot())::text::bigint)::text FROM outbox`) == "true"
 	})
 	s.db.Exec(t, `UPDATE postrider.checkpoint SET confirmed_lsn = pg_current_wal_lsn(), snapshot = pg_current_snapshot()`)
 	return scalar(t, s.db, `SELECT event_id::text FROM outbox WHERE aggregate_id = 'skipped'`)
@@ -84,6 +85,10 @@ func TestReconcileOnTheRealBinary(t *testing.T) {
 		r, got := s.reconciledNow(t)
 		if r.code != operr.Findings.ExitCode() || got.Missing != 1 || got.Different != 1 || got.Findings.Missing[0].EventID != id {
 			return fmt.Errorf("code %d: %s", r.code, r.out)
+		}
+		// A replay publishes only what is older than all that ran when the snapshot was taken.
+		if scalar(t, s.db, `SELECT bool_and(outbox.xmin::text::bigint < pg_snapshot_xmin(snapshot)::text::bigint)::text FROM outbox, postrider.checkpoint`) != "true" {
+			return errors.New("transactions of other tests are older")
 		}
 		return nil
 	})

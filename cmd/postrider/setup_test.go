@@ -40,7 +40,8 @@ func scalar(t *testing.T, db *testkit.DB, sql string, args ...any) string {
 
 func setupSteps(t *testing.T, args ...string) map[string]bool {
 	t.Helper()
-	r := runBinary(t, nil, append([]string{"setup", "--json"}, args...)...)
+	// A slot waits for every transaction that is open on the server, those of other tests too.
+	r := runBinary(t, nil, append([]string{"setup", "--json", "--lock-timeout", "50s"}, args...)...)
 	r.expect(t, exitDone)
 	var got setupResult
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
