@@ -77,7 +77,7 @@ func (o *backfillOptions) validate() error {
 	if o.onRefusal != refusalWithhold && o.onRefusal != refusalSkip {
 		problems = append(problems, fmt.Errorf("--on-refusal is %q; must be withhold or skip", o.onRefusal))
 	}
-	if o.rate < 0 {
+	if !isRate(o.rate) {
 		problems = append(problems, fmt.Errorf("--rate is %g; must be 0 or more", o.rate))
 	}
 	if o.reason != "" && !o.cancel {

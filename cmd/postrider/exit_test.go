@@ -42,6 +42,12 @@ func TestUsageErrorsOfTheRealBinary(t *testing.T) {
 		{[]string{"setup", "--payload", "xml"}, []string{`--payload is "xml"`}},
 		{[]string{"setup", "--print", "--json"}, []string{"--print writes SQL"}},
 		{[]string{"setup", "--lock-timeout", "0s"}, []string{"--lock-timeout is 0s"}},
+		{[]string{"replay", "list", "--limit", "-1"}, []string{"--limit is -1"}},
+		{[]string{"replay", "show", "1", "--limit", "-1"}, []string{"--limit is -1"}},
+		{[]string{"replay", "--all", "--rate", "NaN"}, []string{"--rate is NaN"}},
+		{[]string{"backfill", "--rate", "-1"}, []string{"--rate is -1"}},
+		{[]string{"recover", "--rate", "Inf"}, []string{"--rate is +Inf"}},
+		{[]string{"reconcile", "--max-duplicates", "-1"}, []string{"--max-duplicates is -1"}},
 		{[]string{"config", "check"}, []string{"read configuration postrider.yaml", "Try: name the file with --config"}},
 		{[]string{"run"}, []string{"read configuration postrider.yaml"}},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/user"
 	"strconv"
@@ -92,6 +93,9 @@ func needReason(reason string) error {
 	}
 	return nil
 }
+
+// isRate is false for what is no number of events a second; 0 does not limit them.
+func isRate(r float64) bool { return r >= 0 && !math.IsInf(r, 0) }
 
 func addDryRun(cmd *cobra.Command, dry *bool) {
 	cmd.Flags().BoolVar(dry, "dry-run", false, "say what would be changed, and change nothing")

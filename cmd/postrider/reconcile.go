@@ -80,6 +80,9 @@ func (o *reconcileOptions) validate(now time.Time) error {
 		}
 		problems = append(problems, err)
 	}
+	if o.MostDuplicates < 0 {
+		problems = append(problems, fmt.Errorf("--max-duplicates is %d; must be 0 or more", o.MostDuplicates))
+	}
 	at, err := timeFlag("until", o.until, now)
 	if at != nil {
 		o.Until = *at

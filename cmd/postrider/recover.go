@@ -91,7 +91,7 @@ func (o *recoverOptions) validate() error {
 	if o.ScanFrom, err = momentOf("--scan-from", o.scanFrom); err != nil {
 		problems = append(problems, err)
 	}
-	if o.PerSecond < 0 {
+	if !isRate(o.PerSecond) {
 		problems = append(problems, fmt.Errorf("--rate is %g; must be 0 or more", o.PerSecond))
 	}
 	if o.resume && o.rateGiven && o.PerSecond == 0 {

@@ -124,7 +124,7 @@ func (o *replayOptions) validate(in io.Reader, now time.Time) error {
 	if s, u := o.request.Since, o.request.Until; s != nil && u != nil && !s.Before(*u) {
 		problems = append(problems, errors.New("--since is not before --until"))
 	}
-	if o.rate < 0 {
+	if !isRate(o.rate) {
 		problems = append(problems, fmt.Errorf("--rate is %g; must be 0 or more", o.rate))
 	}
 	o.request.PerSecond = o.rate

@@ -66,6 +66,9 @@ func newReplayListCommand(a *app) *cobra.Command {
 		Example: "  postrider replay list --all",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.validateLimit(); err != nil {
+				return usageError(cmd, err)
+			}
 			return opts.withTasks(cmd.Context(), "replay list", func(ctx context.Context, desk *reissue.Desk) error {
 				list, err := desk.List(ctx, !opts.all, opts.limit, reissue.Replay)
 				if err != nil {
@@ -83,6 +86,13 @@ func newReplayListCommand(a *app) *cobra.Command {
 	cmd.Flags().IntVar(&opts.limit, "limit", 50, "list at most this `number`; 0 lists all")
 	addJSON(cmd, &opts.json)
 	return cmd
+}
+
+func (o *replayTaskOptions) validateLimit() error {
+	if o.limit < 0 {
+		return fmt.Errorf("--limit is %d; must be 0 or more", o.limit)
+	}
+	return nil
 }
 
 func printTasks(out io.Writer, list []reissue.Task) error {
@@ -107,6 +117,9 @@ func newReplayShowCommand(a *app) *cobra.Command {
 		Example: "  postrider replay show 7",
 		Args:    taskArg(&opts.id),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.validateLimit(); err != nil {
+				return usageError(cmd, err)
+			}
 			return opts.withTasks(cmd.Context(), "replay show", func(ctx context.Context, desk *reissue.Desk) error {
 				task, err := desk.Get(ctx, opts.id, reissue.Replay)
 				if err != nil {
