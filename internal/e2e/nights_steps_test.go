@@ -38,6 +38,7 @@ var nightSteps = map[string]func(*night){
 	"somebody has paused it, and 500 events are waiting": func(n *night) {
 		n.must("pause", "--reason", "consumers are down")
 		n.orders(500)
+		n.holds()
 	},
 	"the brokers are away": func(n *night) { n.broker.Server.Halt() },
 	"the brokers go away, and 500 events are waiting": func(n *night) {

@@ -182,6 +182,12 @@ func (n *night) must(args ...string) {
 func (n *night) start() {
 	n.t.Helper()
 	n.relay = spawn(n.t, "run", "--config", filepath.Join(n.dir, "postrider.yaml"))
+	n.holds()
+}
+
+// holds waits until a relay holds the slot.
+func (n *night) holds() {
+	n.t.Helper()
 	n.await("no relay holds the slot", "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = 'orders'")
 }
 
