@@ -130,7 +130,7 @@ func TestAdvanceWithTheSlotTaken(t *testing.T) {
 		done <- result{moved, err}
 	}()
 	testkit.EventuallyTrue(t, 10*time.Second, "the audit is being written", func() bool {
-		return s.text(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7") == "1"
+		return s.text(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == "1"
 	})
 	w := s.stream(t)
 	if _, err := gate.Exec(t.Context(), "SELECT pg_advisory_unlock(7)"); err != nil {

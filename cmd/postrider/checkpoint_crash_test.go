@@ -89,7 +89,7 @@ func (s *stack) killedAt(t *testing.T, table string, args ...string) {
 			return nil
 		})
 	}
-	await("its audit is being written", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7)::text")
+	await("its audit is being written", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))::text")
 	locked := make(chan error, 1)
 	go func() {
 		_, err := blocker.Exec(context.Background(), "BEGIN; LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
@@ -251,7 +251,7 @@ func (s *stack) dropCutOff(t *testing.T, begun bool, args ...string) {
 	}
 	defer func() { _ = cmd.Process.Kill() }()
 	testkit.EventuallyTrue(t, patience, "its audit is being written", func() bool {
-		return scalar(t, s.db, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7)::text") == "true"
+		return scalar(t, s.db, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))::text") == "true"
 	})
 	stop := func() {}
 	if begun {
