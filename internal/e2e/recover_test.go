@@ -447,11 +447,12 @@ func requirePromotedSlot(t *testing.T, version string, old bool) {
 	settings["primary_slot_name"], settings["hot_standby_feedback"], settings["sync_replication_slots"] = "standby", "on", "on"
 	s, _ := f.restoredOn(version, backup(t, primary, true), settings)
 	// A copy is kept when the slot on the primary has moved past what the standby still has.
+	tenth := f.stored()
 	run := spawn(t, "run", "--config", f.yaml(""))
-	testkit.Eventually(t, 2*patience, func() error {
+	testkit.Eventually(t, 3*patience, func() error {
 		f.db.Exec(t, "SELECT pg_log_standby_snapshot()")
-		synced := s.scalar("SELECT coalesce((SELECT concat_ws(' ', synced, temporary, confirmed_flush_lsn) FROM pg_replication_slots WHERE slot_name = '" + f.db.Slot + "'), 'none')")
-		if !strings.HasPrefix(synced, "t f ") {
+		synced := s.scalar("SELECT coalesce((SELECT concat_ws(' ', synced, temporary, confirmed_flush_lsn >= '" + tenth.String() + "', confirmed_flush_lsn) FROM pg_replication_slots WHERE slot_name = '" + f.db.Slot + "'), 'none')")
+		if !strings.HasPrefix(synced, "t f t ") {
 			return fmt.Errorf("the standby's copy of the slot is %q", synced)
 		}
 		return nil
