@@ -29,20 +29,23 @@ type Advanced struct {
 // under somebody who holds the slot (trap 8, case C40). start is what Decide makes of st.
 // Where the position is there already, and the slot too, there is nothing to do: false.
 func CheckAdvance(st State, start Start, to event.LSN) (due bool, err error) {
+	// Under the latch the slot may stand past the row: a row that is moved clears the latch,
+	// and must not stay behind it.
+	base := max(start.Skip, st.Slot.Confirmed)
 	refuse := func(class operr.Class, cause error, hint string) error {
 		return &operr.Error{Class: class, Op: "advance to", Subject: to.String(), Err: cause, Hint: hint}
 	}
 	switch {
 	case to > st.WALEnd:
 		return false, refuse(operr.Config, fmt.Errorf("it lies in the future: the WAL ends at %s", st.WALEnd), "--now, which takes the end of the WAL")
-	case to < start.Skip:
+	case to < base:
 		return false, refuse(operr.Config,
-			fmt.Errorf("everything up to %s is published or given up already: %w, PostgreSQL never sends again what lies before its position", start.Skip, ErrBackwards),
+			fmt.Errorf("everything up to %s is published or given up already: %w, PostgreSQL never sends again what lies before its position", base, ErrBackwards),
 			"postrider replay, which publishes events again from the table")
 	case st.Holder != nil:
 		return false, HeldError("advance", st.Slot.Name, *st.Holder)
 	}
-	return to > start.Skip || to > st.Slot.Confirmed, nil
+	return to > base || to > st.Slot.Confirmed, nil
 }
 
 // Advance moves the stored position to a target that CheckAdvance lets pass, and then the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/event"
+	"github.com/postrider/postrider/internal/devstack"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/internal/testkit"
 	"github.com/postrider/postrider/migrations"
@@ -87,6 +88,12 @@ func TestCheckAdvance(t *testing.T) {
 			t.Errorf("%s: due %t, %v of class %v", tt.name, due, err, operr.ClassOf(err))
 		}
 		contains(t, tt.name, err.Error()+operr.HintOf(err), tt.parts)
+	}
+	// Under the latch: not to between row and slot, where the row would stay behind.
+	latched := state
+	latched.Slot.Confirmed = 0x280
+	if _, err := checkpoint.CheckAdvance(latched, checkpoint.Start{Skip: 0x200, Doubtful: true}, 0x250); !errors.Is(err, checkpoint.ErrBackwards) {
+		t.Errorf("between row and slot: %v", err)
 	}
 	state.Slot.Confirmed = 0x200
 	if due, err := checkpoint.CheckAdvance(state, start, 0x200); due || err != nil {
@@ -432,5 +439,27 @@ func TestListAndHistory(t *testing.T) {
 		if err != nil || strings.Join(got, " ") != tt.want {
 			t.Errorf("%s: %v (%v), want %s", name, got, err, tt.want)
 		}
+	}
+}
+
+// The end of the WAL comes to disk also where nobody commits: the last records of an open
+// transaction stay in memory on a quiet server.
+func TestAwaitFlush(t *testing.T) {
+	t.Parallel()
+	s := &server{db: testkit.NewDB(t, testkit.PrivatePostgres(t, devstack.PostgresOptions{Settings: map[string]string{"autovacuum": "off"}}).DSN())}
+	s.conn = s.db.Conn(t)
+	s.exec(t, "CREATE TABLE foreign_work (id int)")
+	open := s.db.Conn(t)
+	if _, err := open.Exec(t.Context(), "BEGIN; INSERT INTO foreign_work VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	end := s.lsn(t, "SELECT pg_current_wal_insert_lsn()")
+	if flushed := s.lsn(t, "SELECT pg_current_wal_flush_lsn()"); flushed >= end {
+		t.Fatalf("flushed up to %s, the WAL ends at %s: the test shows nothing", flushed, end)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.desk().AwaitFlush(ctx, end); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -67,7 +67,7 @@ func TestStatus(t *testing.T) {
 	for _, name := range []string{
 		"publisher", "slot", "slot_exists", "slot_active", "wal_status", "safe_wal_size", "stored_lsn", "confirmed_lsn",
 		"restart_lsn", "current_lsn", "bytes_behind", "bytes_held", "oldest_unconfirmed_at", "oldest_unconfirmed_seconds",
-		"idle", "commit_time", "events_published", "system_id", "timeline", "holder", "holding", "walsender_pid", "updated_at",
+		"idle", "commit_time", "events_published", "system_id", "timeline", "holder", "holding", "walsender_pid", "updated_at", "paused_at",
 	} {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("field %s is missing", name)

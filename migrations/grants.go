@@ -14,6 +14,8 @@ type Grants struct {
 	// Outbox tables are read after a doubtful start and by commands, never by the
 	// stream. Leave them out, and those say what they cannot check.
 	Outbox []Table
+	// Purge lets the role delete from them, too.
+	Purge bool
 }
 
 // Right is what the running role may do with a table of ours.
@@ -59,8 +61,12 @@ END %[3]s;
 	for _, schema := range schemas(g.Outbox) {
 		line("GRANT USAGE ON SCHEMA %s", pgx.Identifier{schema}.Sanitize())
 	}
+	rights := "SELECT"
+	if g.Purge {
+		rights = "SELECT, DELETE"
+	}
 	for _, table := range g.Outbox {
-		line("GRANT SELECT ON %s", table.SQL())
+		line("GRANT %s ON %s", rights, table.SQL())
 	}
 	return b.String()
 }

@@ -22,7 +22,7 @@ type Candidate struct {
 	// CommitTime is that of the transaction that wrote the row last, zero where the server
 	// does not keep it: not that of the insert where the row was updated, or loaded.
 	CommitTime time.Time
-	Row *event.Row
+	Row        *event.Row
 	// Message is what could be found of the record where Refusal is set. Its time is 0 where
 	// the mapping gives none: that of the commit is not the one of the record where a row
 	// was updated or loaded since.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/event"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/router"
 )
@@ -189,4 +191,34 @@ func TestHold(t *testing.T) {
 	must(t, r.Release(context.WithoutCancel(t.Context()), false))
 	_, err = r.conn.Exec(t.Context(), "BEGIN; ROLLBACK", pgx.QueryExecModeSimpleProtocol)
 	must(t, err)
+}
+
+// Rows that do not fit the memory of one chunk, of two tables that take turns: each comes
+// once, in order, and whole.
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	db := newDB(t, `CREATE TABLE one(id int PRIMARY KEY, key text, payload text); CREATE TABLE two(id int, key text, payload text)`)
+	db.Exec(t, `DO $$ BEGIN FOR i IN 1..150 LOOP
+			IF i % 3 = 0 THEN INSERT INTO two VALUES (i, 'k', repeat(chr(65 + i % 26), 300000 - i)); ELSE INSERT INTO one VALUES (i, 'k', repeat(chr(65 + i % 26), 200000 - i)); END IF;
+			COMMIT; END LOOP; END $$`)
+	source := func(table string) router.Source {
+		return router.Source{Schema: "public", Table: table, Mapping: router.Mapping{EventID: "id", Key: "key", Payload: "payload"}, Routes: []router.Route{{Topic: table}}}
+	}
+	r := open(t, db, source("one"), source("two"))
+	task, _ := plan(t, db, r, Selection{})
+	var i int64
+	must(t, r.Items(t.Context(), task, 0, func(n int64, msg *event.Message, _ *event.Refusal) error {
+		i++
+		table, size := "one", 200000-int(i)
+		if i%3 == 0 {
+			table, size = "two", 300000-int(i)
+		}
+		if n != i || msg == nil || msg.Topic != table || string(msg.EventID) != strconv.FormatInt(i, 10) || len(msg.Value) != size || msg.Value[size-1] != byte(65+i%26) {
+			t.Fatalf("item %d is not number %d whole: %.60v", n, i, msg)
+		}
+		return nil
+	}))
+	if i != 150 {
+		t.Errorf("%d items", i)
+	}
 }

@@ -3,7 +3,10 @@ package publisher
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -187,4 +190,56 @@ func TestEventsOfAnImpossibleTopic(t *testing.T) {
 		t.Fatalf("%d refused", n)
 	}
 	wantOrder(t, consume(t, c.ListenAddrs(), 3, "t"), "k", 3)
+}
+
+// rule 20, trap 13: where an event names a partition that does not exist, and its topic came into being behind it, the later events
+// of its key are not let go before it is given back.
+func TestAnEventWithoutAPlaceHoldsItsKeyFirst(t *testing.T) {
+	t.Parallel()
+	const topics, later = 5, 30
+	c := newCluster(t, kfake.SeedTopics(3, "there"))
+	passed := make(chan struct{})
+	var once sync.Once
+	r := newRig(t, c.ListenAddrs(), func(cfg *Config) {
+		acknowledge, refuse := cfg.OnAck, cfg.OnRefused
+		cfg.OnAck = func(runs []Run) {
+			acknowledge(runs)
+			if slices.ContainsFunc(runs, func(run Run) bool { return run.Txn == 2 }) {
+				once.Do(func() { close(passed) })
+			}
+		}
+		cfg.OnRefused = func(refused *Refused) Disposal {
+			if refused.Refusal.Reason == event.ReasonPartition { // time for the others to pass, if they are let go
+				select {
+				case <-passed:
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+			return refuse(refused)
+		}
+	})
+	r.dispose = takeKeys
+	name := func(i int) string { return fmt.Sprintf("late-%d", i) }
+	for i := range topics {
+		guilty := message(name(i), "k", 0)
+		guilty.Partition = 99
+		r.append(guilty, 1)
+		for n := range later {
+			r.append(message(name(i), "k", n+1), 2)
+		}
+		r.append(message(name(i), "free", 0), 3)
+	}
+	r.p.Flush()
+	for i := range topics {
+		if err := c.CreateTopic(name(i), 3, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.drain()
+	r.mu.Lock()
+	given := len(r.given)
+	r.mu.Unlock()
+	if r.ackedOf(2) != 0 || r.ackedOf(3) != topics || given != topics*(later+1) {
+		t.Fatalf("%d later events of the key went out, %d others; %d given back", r.ackedOf(2), r.ackedOf(3), given)
+	}
 }

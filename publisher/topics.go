@@ -163,13 +163,10 @@ func (t *topic) open(leaders []int32) {
 		})
 	}
 	t.p.lanes.Add(int64(len(leaders)) - int64(before))
-	t.state = topicOpen
-	t.barrier.Store(false)
-	refusals := t.release()
 	t.mu.Unlock()
 	t.p.cfg.OnPartitions(t.name, before, int32(len(leaders)))
-	for i := range refusals {
-		t.p.refuseUnplaced(t, refusals[i].refusal, &refusals[i].msg, refusals[i].txn)
+	for r := t.release(); r != nil; r = t.release() {
+		t.p.refuseUnplaced(t, r.refusal, &r.msg, r.txn)
 	}
 }
 
@@ -179,21 +176,29 @@ type heldRefusal struct {
 	txn     uint64
 }
 
-// release moves the held messages into the lanes. mu is held.
-func (t *topic) release() []heldRefusal {
-	var refusals []heldRefusal
+// release moves the held messages into the lanes, up to one that has no place there: it has to be given back, and
+// its key held, before what stands behind it may go. Nil says that all are released, and the topic is open.
+func (t *topic) release() *heldRefusal {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == topicStopped {
+		return nil
+	}
 	for i := range t.held {
-		h := &t.held[i]
+		h := t.held[i]
 		_, grown, refusal := t.place(&h.msg, h.txn)
-		if refusal != nil {
-			refusals = append(refusals, heldRefusal{refusal, h.msg, h.txn})
-		}
 		t.p.window.adjust(int64(grown) - h.size)
-		*h = heldMessage{}
+		t.held[i] = heldMessage{}
+		if refusal != nil {
+			t.held = t.held[i+1:]
+			return &heldRefusal{refusal, h.msg, h.txn}
+		}
 	}
 	t.held = nil
+	t.state = topicOpen
+	t.barrier.Store(false)
 	t.flush()
-	return refusals
+	return nil
 }
 
 // raiseBarrier holds new messages until everything before is acknowledged (rule 18).

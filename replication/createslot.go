@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,7 +141,23 @@ func importSnapshot(ctx context.Context, conn *pgx.Conn, name string) (snapshot 
 		}
 		return tx.QueryRow(ctx, "SELECT pg_catalog.pg_current_snapshot()::text").Scan(&snapshot)
 	})
-	return snapshot, err
+	return inOrder(snapshot), err
+}
+
+// inOrder mends a snapshot whose upper end lies below its lower one. A slot exports such where the last transactions before its
+// birth did not commit, and PostgreSQL does not read it back: pg_snapshot wants its ends in order. What is below the lower
+// end is over for all, so that is the upper one too [seen on 15: 1681:1679:].
+func inOrder(snapshot string) string {
+	parts := strings.SplitN(snapshot, ":", 3)
+	if len(parts) != 3 {
+		return snapshot
+	}
+	lower, err := strconv.ParseUint(parts[0], 10, 64)
+	upper, failed := strconv.ParseUint(parts[1], 10, 64)
+	if err != nil || failed != nil || lower <= upper {
+		return snapshot
+	}
+	return parts[0] + ":" + parts[0] + ":"
 }
 
 // createFailed names what was in the way.

@@ -80,7 +80,7 @@ func (o *checkpointAcceptOptions) accept(ctx context.Context, p *position, resul
 	result.Evidence = evidence
 	st := evidence.Standing
 	// A start that has to be proved, and can be, needs nobody's consent.
-	result.Needed = st.Refusal != nil || st.Start.Doubtful && len(evidence.Wrong()) > 0
+	result.Needed = !evidence.Proved()
 	if !result.Needed {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (o *checkpointAcceptOptions) accept(ctx context.Context, p *position, resul
 		return &operr.Error{
 			Class: operr.Config, Op: "accept", Subject: fmt.Sprintf("position %s of slot %q", st.State.Slot.Confirmed, st.State.Slot.Name),
 			Err:  errors.New("nothing was changed: it takes --yes and --reason"),
-			Hint: "postrider recover, which publishes what is missing; or the same with --yes --reason WORDS",
+			Hint: "the same with --yes --reason WORDS; or first " + st.Hint(),
 		}
 	}
 	accepted, err := p.desk.Accept(ctx, st.State, st.History, map[string]any{"reason": o.reason, "evidence": evidence})

@@ -121,8 +121,7 @@ func (o *checkpointAdvanceOptions) advance(ctx context.Context, p *position, res
 	}
 	st := standing.State
 	if o.now {
-		// A slot never stands past what is published but under the idle latch.
-		result.Target = max(st.WALEnd, standing.Start.Skip)
+		result.Target = st.WALEnd
 	}
 	due, err := checkpoint.CheckAdvance(st, standing.Start, result.Target)
 	switch {
@@ -164,13 +163,14 @@ func (o *checkpointAdvanceOptions) proved(ctx context.Context, p *position, stan
 	if err != nil {
 		return err
 	}
-	if wrong := report.Wrong(); len(wrong) > 0 {
-		return &operr.Error{
-			Class: operr.Slot, Op: "advance", Subject: "publisher " + p.cfg.Publisher.Name,
-			Err: fmt.Errorf("what lies before the slot is in doubt: %s", wrong[0].Detail), Hint: wrong[0].Fix,
-		}
+	if report.Proved() {
+		return nil
 	}
-	return nil
+	last := report.Checks[len(report.Checks)-1]
+	return &operr.Error{
+		Class: operr.Slot, Op: "advance", Subject: "publisher " + p.cfg.Publisher.Name,
+		Err: fmt.Errorf("what lies before the slot is in doubt: %s", last.Detail), Hint: standing.Hint(),
+	}
 }
 
 // count sees to it that nothing is skipped unasked.

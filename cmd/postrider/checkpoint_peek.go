@@ -106,8 +106,11 @@ func (p *position) unpublished(ctx context.Context, diagnostics io.Writer, o pee
 	o.Progress = func(at event.LSN) { shown.reached(at, o.Until) }
 	report, err := look.Read(ctx, o)
 	shown.done()
-	if standing.Refusal != nil {
+	switch {
+	case standing.Refusal != nil:
 		report.Doubt = standing.Refusal.Error()
+	case standing.Start.Doubtful && standing.State.Holder == nil:
+		report.Notes = append(report.Notes, standing.Start.Why+" (postrider checkpoint verify does)")
 	}
 	return report, err
 }

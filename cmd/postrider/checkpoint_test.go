@@ -161,6 +161,13 @@ func TestPeekBesideARelay(t *testing.T) {
 	if report.Events != 5 || len(report.First) != 5 || report.Doubt != "" {
 		t.Errorf("%+v", report)
 	}
+	// One that is parked already waits for nobody on the stream.
+	s.db.Exec(t, fmt.Sprintf(`INSERT INTO postrider.parked (publisher, slot, system_id, timeline, commit_lsn, event_index, reason)
+		SELECT publisher, slot, system_id, timeline, '%s', %d, 'r' FROM postrider.checkpoint`, report.First[2].CommitLSN, report.First[2].Index))
+	report = told[peek.Report](t, s, exitDone, "peek")
+	if report.Events != 4 || report.Parked != 1 {
+		t.Errorf("%+v", report)
+	}
 	report = told[peek.Report](t, s, exitDone, "peek", "--max-events", "2")
 	if report.Events != 2 || report.Complete || report.StoppedAt == nil {
 		t.Errorf("%+v", report)

@@ -25,6 +25,7 @@ import (
 	"github.com/postrider/postrider/internal/shadow"
 	"github.com/postrider/postrider/internal/sizing"
 	"github.com/postrider/postrider/internal/verify"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/parking"
 )
 
@@ -126,6 +127,7 @@ var jsonDocuments = map[string]any{
 	"postrider parked retry":       retried{},
 	"postrider parked show":        parking.Detail{},
 	"postrider pause":              paused{},
+	"postrider purge":              outbox.PurgeResult{},
 	"postrider reconcile":          reconciled{},
 	"postrider run":                shadow.Report{},
 	"postrider recover":            recovery.Report{},

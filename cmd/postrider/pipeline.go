@@ -45,6 +45,7 @@ func newRelay(cfg *config.Config, s pipelineSettings) (pipeline, error) {
 		Router:          cfg.Router(),
 		Kafka:           cfg.PublisherConfig(),
 		Parking:         parking.Limits{Units: cfg.Parking.MaxHeldKeys, Events: cfg.Parking.MaxEvents},
+		Purge:           purgeConfig(cfg),
 		ShutdownTimeout: time.Duration(cfg.Publisher.ShutdownTimeout),
 		Until:           relay.Until{LSN: s.UntilLSN, Now: s.UntilNow},
 		Abandon:         s.Abandon,

@@ -35,6 +35,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newCheckpointCommand(a),
 		newParkedCommand(a),
 		newPauseCommand(a),
+		newPurgeCommand(a),
 		newRecoverCommand(a),
 		newReplayCommand(a),
 		newResumeCommand(a),

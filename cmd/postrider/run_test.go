@@ -29,7 +29,12 @@ type stack struct {
 
 func newStack(t *testing.T, extra string, kafkaOpts ...kfake.Opt) *stack {
 	t.Helper()
-	s := &stack{db: testkit.Postgres(t), broker: testkit.Kfake(t, devstack.KfakeOptions{Extra: kafkaOpts})}
+	return newStackOn(t, testkit.Postgres(t), extra, kafkaOpts...)
+}
+
+func newStackOn(t *testing.T, db *testkit.DB, extra string, kafkaOpts ...kfake.Opt) *stack {
+	t.Helper()
+	s := &stack{db: db, broker: testkit.Kfake(t, devstack.KfakeOptions{Extra: kafkaOpts})}
 	s.path = writeConfig(t, fmt.Sprintf(`publisher: {shutdown_timeout: 1s}
 postgres: {dsn: %q, slot: %s, publication: %q}
 kafka:

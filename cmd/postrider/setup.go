@@ -28,6 +28,7 @@ type setupOptions struct {
 	payload      string
 	role         string
 	failover     bool
+	purge        bool
 	lockTimeout  time.Duration
 	json         bool
 }
@@ -57,6 +58,7 @@ func newSetupCommand(a *app) *cobra.Command {
 	flags.BoolVar(&opts.createOutbox, "create-outbox", false, "create the default outbox table, with the columns of profile default, where the configured table does not exist")
 	flags.StringVar(&opts.payload, "payload", string(migrations.JSONB), "`type` of the new table's payload column: jsonb or bytea")
 	flags.StringVar(&opts.role, "role", "", "create this `role` where it is missing and grant it what the relay needs (with --print: the configured user by default)")
+	flags.BoolVar(&opts.purge, "purge", false, "grant the role DELETE on the outbox tables, too, for postrider purge and purge.every")
 	flags.BoolVar(&opts.failover, "failover", false, "create a slot that standbys keep a copy of (PostgreSQL 17 and later)")
 	flags.DurationVar(&opts.lockTimeout, "lock-timeout", defaultLockTimeout, "how long to wait for a lock, and for open transactions when the slot is created")
 	addJSON(cmd, &opts.json)
@@ -74,6 +76,9 @@ func (o *setupOptions) Validate(payloadGiven bool) error {
 	}
 	if o.lockTimeout < time.Millisecond || o.lockTimeout > time.Hour {
 		problems = append(problems, fmt.Errorf("--lock-timeout is %s; must be from 1ms to 1h", o.lockTimeout))
+	}
+	if o.purge && o.role == "" && !o.print {
+		problems = append(problems, errors.New("--purge is a right of the role that --role names"))
 	}
 	if o.print && o.json {
 		problems = append(problems, errors.New("--print writes SQL; it has no JSON"))

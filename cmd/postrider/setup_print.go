@@ -57,7 +57,7 @@ func (o *setupOptions) printSQL(cfg *config.Config) error {
 		role = target.User
 	}
 	section(&b, "The role that runs the relay; set its password or map it in pg_hba.conf yourself",
-		migrations.GrantsSQL(migrations.Grants{Role: role, Database: target.Database, Outbox: owned}))
+		migrations.GrantsSQL(migrations.Grants{Role: role, Database: target.Database, Outbox: owned, Purge: o.purge}))
 	publication := replication.PublicationSpec{Name: cfg.Postgres.Publication[0], Tables: published}
 	section(&b, "Publication, before the slot; leave it out where it exists", replication.PublicationSQL(publication, true)+";\n")
 	section(&b, "Slot, last: it waits for all open transactions; leave it out where it exists", replication.SlotSQL(cfg.Postgres.Slot, o.failover)+";\n")

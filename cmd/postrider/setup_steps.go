@@ -127,7 +127,7 @@ func (s *setup) grants(ctx context.Context) error {
 		return nil
 	}
 	_, tables := sourceTables(s.cfg)
-	grants := migrations.Grants{Role: s.opts.role, Database: s.conn.Config().Database, Outbox: tables}
+	grants := migrations.Grants{Role: s.opts.role, Database: s.conn.Config().Database, Outbox: tables, Purge: s.opts.purge}
 	if _, err := s.conn.Exec(ctx, migrations.GrantsSQL(grants), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return s.failed("grant rights to", fmt.Sprintf("role %q", s.opts.role), err)
 	}

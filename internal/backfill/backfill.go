@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,8 +67,15 @@ func (b *Backfill) Close(ctx context.Context) {
 	if b.reader != nil {
 		b.reader.Close(ctx)
 	}
-	_ = b.conn.Close(context.WithoutCancel(ctx))
+	// The server lets go of a session's lock a moment after it has ended; who begins at once should not meet it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer cancel()
+	_, _ = b.conn.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
+	_ = b.conn.Close(ctx)
 }
+
+// closePatience bounds the end of a session.
+const closePatience = 2 * time.Second
 
 // lock keeps a second backfill or recover of the publisher out, for as long as the session lasts.
 func (b *Backfill) lock(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/internal/operr"
@@ -422,6 +423,37 @@ func TestOneAtATime(t *testing.T) {
 	must(t, err)
 	if err := <-ended; err == nil || out.State != reissue.Cancelled {
 		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// Ctrl-C at any step before the publishing leaves nothing behind that has to be resumed.
+func TestInterruptedBefore(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"reading the stream", "listing"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, "1 a 1")
+			f.setup()
+			f.insert("2 a 2")
+			ctx, cancel := context.WithCancel(t.Context())
+			b := f.open(func(c *Config) {
+				c.Say = func(format string, _ ...any) {
+					if strings.HasPrefix(format, step) {
+						cancel()
+					}
+				}
+			})
+			out, err := b.Start(ctx)
+			if err == nil || out.State != reissue.Cancelled {
+				t.Errorf("%+v, %v", out, err)
+			}
+			b.Close(t.Context())
+			must(t, f.run())
+			f.requireTopic("2 2")
+			if n := f.scalar("SELECT count(*)::text FROM postrider.task_item"); n != "0" {
+				t.Errorf("%s items are left", n)
+			}
+		})
 	}
 }
 

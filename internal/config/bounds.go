@@ -52,8 +52,12 @@ func (c *Config) bounds() []bound {
 		count("parking.max_held_keys", c.Parking.MaxHeldKeys, 1, 10_000_000),
 		count("parking.max_events", c.Parking.MaxEvents, 1, 1_000_000_000),
 		count("replay.approval_above", c.Replay.ApprovalAbove, 0, 1_000_000_000),
+		orZero(span("purge.every", c.Purge.Every, minEvery, maxEvery)),
+		count("purge.batch", c.Purge.Batch, 1, 10_000),
+		span("purge.pause", c.Purge.Pause, 0, time.Minute),
 		span("kafka.authorization_grace", k.AuthorizationGrace, time.Second, 24*time.Hour),
 	}
+	rows = append(rows, c.purgeBounds()...)
 	if pg.usesFields() {
 		rows = append(rows, count("postgres.port", pg.Port, 1, 65535))
 	}

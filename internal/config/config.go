@@ -15,6 +15,7 @@ type Config struct {
 	Sources     []Source    `yaml:"sources"`
 	Parking     Parking     `yaml:"parking"`
 	Replay      Replay      `yaml:"replay"`
+	Purge       Purge       `yaml:"purge"`
 	Admin       Admin       `yaml:"admin"`
 	Log         Log         `yaml:"log"`
 }
@@ -113,6 +114,21 @@ type Parking struct {
 // Replay bounds what one person may publish again.
 type Replay struct {
 	ApprovalAbove int `yaml:"approval_above"`
+}
+
+// Purge deletes confirmed rows from the outbox tables.
+type Purge struct {
+	Every     Duration  `yaml:"every"`
+	Retention *Duration `yaml:"retention,omitempty"`
+	Batch     int       `yaml:"batch"`
+	Pause     Duration  `yaml:"pause"`
+}
+
+// SourcePurge is what one table has otherwise.
+type SourcePurge struct {
+	Every     *Duration `yaml:"every,omitempty"`
+	Retention *Duration `yaml:"retention,omitempty"`
+	AgeColumn Timestamp `yaml:"age_column,omitempty"`
 }
 
 // Admin is the HTTP server for metrics, health and status.

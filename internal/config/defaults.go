@@ -49,8 +49,11 @@ func defaultConfig() *Config {
 		Parking: Parking{MaxHeldKeys: parking.DefaultMaxUnits, MaxEvents: parking.DefaultMaxEvents},
 		// More than a person can look through; every consumer will see them.
 		Replay: Replay{ApprovalAbove: 10_000},
-		Admin:  Admin{Listen: "127.0.0.1:9464"},
-		Log:    Log{Level: "info", Format: LogAuto},
+		// Every 0: a relay deletes nothing unless it is told to. 1000 rows, then a pause:
+		// 10,000 rows a second at most.
+		Purge: Purge{Batch: 1000, Pause: Duration(100 * time.Millisecond)},
+		Admin: Admin{Listen: "127.0.0.1:9464"},
+		Log:   Log{Level: "info", Format: LogAuto},
 	}
 }
 

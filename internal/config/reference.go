@@ -24,7 +24,7 @@ type Key struct {
 // Reference lists all keys in the order of the file.
 func Reference() []Key {
 	var keys []Key
-	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, parkingKeys, replayKeys, localKeys} {
+	for _, part := range [][]Key{publisherKeys, postgresKeys, replicationKeys, kafkaKeys, sourceKeys, mappingKeys, routeKeys, sourcePurgeKeys, parkingKeys, purgeKeys, replayKeys, localKeys} {
 		keys = append(keys, part...)
 	}
 	return keys
@@ -242,6 +242,27 @@ var parkingKeys = []Key{
 var replayKeys = []Key{
 	{Path: "replay", Type: typeSection, Active: true, Doc: "`postrider replay`, which publishes events again."},
 	{Path: "replay.approval_above", Type: typeNumber, Doc: "A replay of more events needs the approval of a second person. 0 (every replay does) to 1000000000."},
+}
+
+var sourcePurgeKeys = []Key{
+	{Path: "sources[].purge", Type: typeSection, Doc: "How this table's rows are purged, where it differs from purge below."},
+	{Path: "sources[].purge.every", Type: typeDuration, Default: "purge.every", Sample: "1h", Doc: "0s: a relay leaves this table alone."},
+	{Path: "sources[].purge.retention", Type: typeDuration, Default: "purge.retention", Sample: "168h", Doc: "How old a row of this table must be."},
+	{
+		Path: "sources[].purge.age_column", Type: "column, or {column, unit}", Default: "mapping.timestamp, else the time of commit", Sample: "occurred_at",
+		Doc: "The column that tells how old a row is: timestamptz, timestamp (as UTC), date, or bigint with a unit (s, ms, us, ns). The time of commit is known where track_commit_timestamp is on.",
+	},
+}
+
+var purgeKeys = []Key{
+	{
+		Path: "purge", Type: typeSection, Active: true,
+		Doc: "Deletes rows that the checkpoint proves to be published, for `postrider purge` and, where every says so, while the relay runs; the role needs DELETE on the tables. docs/purge.md says which rows stay.",
+	},
+	{Path: "purge.every", Type: typeDuration, Doc: "How often a running relay purges; each time it looks through the whole table. 0s: never; else 1m to 720h."},
+	{Path: "purge.retention", Type: typeDuration, Default: "none", Sample: "168h", Doc: "How old a row must be; 0s deletes all that is confirmed. 0s to 20 years."},
+	{Path: "purge.batch", Type: typeNumber, Doc: "Rows that one statement deletes, in a transaction of its own. 1 to 10000."},
+	{Path: "purge.pause", Type: typeDuration, Doc: "Between two such statements. 0s to 1m."},
 }
 
 var localKeys = []Key{

@@ -22,6 +22,7 @@ const (
 var shorthands = []string{
 	"sources[].table.", "sources[].mapping.timestamp.", "sources[].mapping.headers[].",
 	"sources[].mapping.envelope.fields[].", "sources[].routes[].match[].",
+	"sources[].purge.age_column.",
 }
 
 func TestReferenceListsEveryKeyOfTheStructs(t *testing.T) {

@@ -19,7 +19,8 @@ type Source struct {
 	Routes     []Route   `yaml:"routes"`
 	OnRefusal  string    `yaml:"on_refusal"`
 
-	DeadLetterTopic string `yaml:"dead_letter_topic,omitempty"`
+	DeadLetterTopic string       `yaml:"dead_letter_topic,omitempty"`
+	Purge           *SourcePurge `yaml:"purge,omitempty"`
 }
 
 // Mapping names the column of each field of a message.

@@ -49,6 +49,7 @@ func (c *Config) validate(r *report) {
 	c.validatePostgres(r)
 	c.validateKafka(r)
 	c.validateSources(r)
+	c.validatePurge(r)
 	c.validateLocal(r)
 	c.validateAcross(r)
 }

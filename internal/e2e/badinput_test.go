@@ -99,7 +99,7 @@ func TestBadPostgres(t *testing.T) {
 		}, exitPostgres},
 		"schema never set up": {func(f *fixture) (string, []string) {
 			f.db.Exec(f.t, "DROP SCHEMA postrider CASCADE")
-			return f.yaml(""), []string{"postrider.checkpoint", "does not exist", "Try: postrider setup"}
+			return f.yaml(""), []string{"postrider.", "does not exist", "Try: postrider setup"}
 		}, exitPostgres},
 		"slot of another plugin": {func(f *fixture) (string, []string) {
 			f.db.Exec(f.t, fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", f.db.Slot))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -164,7 +165,7 @@ func TestEachRefusalOfTheMappingIsParked(t *testing.T) {
 	f.db.Exec(t, "INSERT INTO outbox VALUES ('b12', 'order', 'k', 'X', '1', now())")
 	f.db.Exec(t, "ALTER TABLE outbox RENAME body TO payload")
 	row("'2'", "'order'", "'k'", "'2'", "now()", "NULL", "NULL")
-	f.awaitCount(`SELECT string_agg(reason, ' ' ORDER BY commit_lsn, event_index) FROM postrider.parked`,
+	f.awaitCount(`SELECT coalesce(string_agg(reason, ' ' ORDER BY commit_lsn, event_index), '') FROM postrider.parked`,
 		"null_event_id null_key empty_key null_payload invalid_timestamp invalid_timestamp invalid_partition invalid_headers null_route invalid_topic invalid_partition missing_column")
 	f.awaitConfirmed(f.walEnd())
 	if k := ofKey(f.awaitRecords(f.topic("order"), 2), "k"); k != "1 2" {
@@ -186,8 +187,14 @@ func TestRetryWaitsForTheLane(t *testing.T) {
 	w := testkit.NewWitness(t, f.db, f.db.Publication, f.broker, []string{f.topic("order")}, f.expect)
 	var sick, away atomic.Bool
 	sick.Store(true)
-	script(t, fake, func(_ *kfake.Cluster, req *kmsg.ProduceRequest) (kmsg.Response, error, bool) {
+	handedOver := make(chan struct{})
+	release := sync.OnceFunc(func() { close(handedOver) })
+	t.Cleanup(release)
+	script(t, fake, func(c *kfake.Cluster, req *kmsg.ProduceRequest) (kmsg.Response, error, bool) {
 		records := req.Topics[0].Partitions[0].Records
+		if bytes.Contains(records, []byte("poison")) {
+			c.SleepControl(func() { <-handedOver })
+		}
 		switch {
 		case sick.Load() && bytes.Contains(records, []byte("poison")):
 			if !bytes.Contains(records, []byte("pad")) {
@@ -208,6 +215,10 @@ func TestRetryWaitsForTheLane(t *testing.T) {
 	}
 	rows = append(rows, "('order', 'k', '3')", "('order', 'k', '4')")
 	f.db.Exec(t, "INSERT INTO outbox(aggregate_type, aggregate_id, payload) VALUES "+strings.Join(rows, ", "))
+	testkit.EventuallyTrue(t, patience, "all of the transaction is in the lane", func() bool {
+		return run.metric("postrider_publisher_pending_events") == float64(len(rows))
+	})
+	release()
 	f.awaitParked("invalid_record:parked")
 	f.insert("order", "k", "5")
 	f.awaitParked("invalid_record:parked held:parked")
@@ -224,4 +235,33 @@ func TestRetryWaitsForTheLane(t *testing.T) {
 	}
 	f.tellParked(w)
 	w.RequireKept(t)
+}
+
+// case C20, decision 4: a key whose arrivals never pause is released all the same after a
+// retry, and its order holds.
+func TestArrivalsThatNeverPauseAreReleased(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+	f.onRefusal(router.OnRefusalParkAggregate)
+	f.createTopic("order", 1, map[string]string{"max.message.bytes": "2000"})
+	w := testkit.NewWitness(t, f.db, f.db.Publication, f.broker, []string{f.topic("order")}, f.expect)
+	run := f.start()
+	f.insert("order", "k0", bigPayload(1))
+	f.awaitParked("too_large:parked")
+	arriving := f.startArrivals(1, 1000)
+	f.awaitCount("SELECT (count(*) > 200)::text FROM postrider.parked", "true")
+	f.alterTopic("order", "max.message.bytes", "100000")
+	f.retryAll()
+	testkit.EventuallyTrue(t, patience, "the key is released while events of it arrive", func() bool {
+		return run.metric("postrider_held_keys") == 0
+	})
+	during := arriving.rows.Load()
+	testkit.EventuallyTrue(t, patience, "events arrive still", func() bool { return arriving.rows.Load() > during+50 })
+	n := arriving.end(t)
+	f.awaitConfirmed(f.walEnd())
+	run.mustStop()
+	f.tellParked(w)
+	if v := w.RequireKept(t); v.Delivered != n+1 || v.Duplicates != 0 {
+		t.Errorf("%s", v)
+	}
 }

@@ -191,7 +191,7 @@ func (f *fixture) requireLeastRights(l outboxLayout, role string) {
 	got := f.scalar(fmt.Sprintf(`SELECT concat_ws(' ', rolsuper, rolcreaterole, rolcreatedb, rolbypassrls,
 		has_table_privilege(rolname, %[1]s, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER'),
 		has_table_privilege(rolname, 'postrider.checkpoint', 'DELETE, TRUNCATE'),
-		has_table_privilege(rolname, 'postrider.audit', 'SELECT, UPDATE, DELETE, TRUNCATE'),
+		has_table_privilege(rolname, 'postrider.audit', 'UPDATE, DELETE, TRUNCATE'),
 		has_schema_privilege(rolname, 'postrider', 'CREATE'),
 		has_database_privilege(rolname, current_database(), 'CREATE')) FROM pg_roles WHERE rolname = %[2]s`, literal(l.table), literal(role)))
 	if got != "f f f f f f f f f" {

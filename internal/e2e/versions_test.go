@@ -62,6 +62,14 @@ func versionGroup(t *testing.T, server string) {
 		t.Parallel()
 		requireGeneratedColumns(t, testkit.NewDB(t, server), broker)
 	})
+	t.Run("checkpoint commands", func(t *testing.T) {
+		t.Parallel()
+		requireCheckpointCommands(t, testkit.NewDB(t, server), broker)
+	})
+	t.Run("backfill", func(t *testing.T) {
+		t.Parallel()
+		requireBackfill(t, testkit.NewDB(t, server), broker)
+	})
 	t.Run("failover slot", func(t *testing.T) {
 		t.Parallel()
 		requireFailoverSlot(t, testkit.NewDB(t, server), broker)
@@ -122,4 +130,23 @@ func requireFailoverSlot(t *testing.T, db *testkit.DB, broker *testkit.Broker) {
 	f.insert("order", "k", "1")
 	requireDone(t, spawn(t, "run", "--until-lsn", "now", "--config", f.yaml("")))
 	f.awaitRecords(f.topic("order"), 1)
+}
+
+// requireBackfill: rows from before the slot and rows from after it, an updated one among
+// each, come once.
+func requireBackfill(t *testing.T, db *testkit.DB, broker *testkit.Broker) {
+	t.Helper()
+	f := newFixture(t, db, broker)
+	f.createTopic("order", 1, nil)
+	f.db.Exec(t, "SELECT pg_drop_replication_slot('"+f.db.Slot+"')")
+	f.insert("order", "k", "1")
+	f.insert("order", "k", "2")
+	requireDone(t, spawn(t, "setup", "--config", f.yaml("")))
+	f.insert("order", "k", "3")
+	f.db.Exec(t, "UPDATE outbox SET created_at = now() WHERE payload IN ('2', '3')")
+	requireDone(t, spawn(t, "backfill", "--config", f.yaml("")))
+	requireDone(t, spawn(t, "run", "--until-lsn", "now", "--config", f.yaml("")))
+	if v := values(f.broker.ReadAll(t, f.topic("order"))); strings.Join(v, " ") != "1 2 3" {
+		t.Errorf("published %v", v)
+	}
 }

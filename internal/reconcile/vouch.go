@@ -39,12 +39,11 @@ func readVouch(ctx context.Context, cfg Config, conn *pgx.Conn) (v vouch, err er
 	if err != nil {
 		return v, err
 	}
-	s, err := v.stored.TickedOff(v.system, end, history)
-	if err != nil {
-		v.notProved = err.Error()
-		return v, nil
+	if s, why := v.stored.TickedOff(v.system, end, history); why == nil {
+		v.covered = &s
+	} else {
+		v.notProved = why.Error()
 	}
-	v.covered = &s
 	return v, nil
 }
 

@@ -75,10 +75,10 @@ var errNoIDs = errors.New("the mapping leaves the event id out of the records (e
 
 // comparison compares candidates with the parked store and the topics.
 type comparison struct {
-	r      *Recovery
-	o      Options
-	c      *candidates
-	floor  int64 // milliseconds: the topics are read from there, or earlier; MaxInt64 where nothing says
+	r     *Recovery
+	o     Options
+	c     *candidates
+	floor int64 // milliseconds: the topics are read from there, or earlier; MaxInt64 where nothing says
 	// loaded: the rows were loaded here, and carry the commit of the loading.
 	loaded bool
 	result Comparison

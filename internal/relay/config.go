@@ -40,6 +40,9 @@ type Config struct {
 	// table; it stays at least until confirmed has passed it. Default 168 h.
 	KeepParked time.Duration
 
+	// Purge deletes confirmed rows on a schedule.
+	Purge Purge
+
 	Timers Timers
 
 	Log        zerolog.Logger

@@ -93,14 +93,13 @@ func (g *generation) searchTopics(ctx context.Context, d *doubt) error {
 			return nil
 		}
 		there.Add(m.EventID)
-		if row.Refusal != nil {
-			return nil
+		if row.Refusal == nil {
+			oldest, known := since[m.Topic]
+			if !known {
+				oldest = math.MaxInt64
+			}
+			since[m.Topic] = min(oldest, m.TimestampMillis)
 		}
-		oldest, known := since[m.Topic]
-		if !known {
-			oldest = math.MaxInt64
-		}
-		since[m.Topic] = min(oldest, m.TimestampMillis)
 		return nil
 	}); err != nil {
 		return err

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,10 @@ type handler struct {
 	crowded standbyLog
 	// ctx ends when the link is given up: it releases an Append that waits for room.
 	ctx context.Context
+	// unplaced are relations of which nobody knows whose they are: an error at the first
+	// row that is new, and none where all is published already (a partition that was
+	// purged since).
+	unplaced map[uint32]error
 	// roots finds the source behind a leaf of a partitioned table.
 	roots *roots.Finder
 	msg   event.Message
@@ -43,7 +48,15 @@ func (h *handler) DefineType(oid uint32, schema, name string) {
 // Relation binds the mapping to the table as it is described now. A mapping that no
 // longer fits is not an error of the stream: the first row of the table is refused.
 func (h *handler) Relation(rel *event.Relation) error {
+	delete(h.unplaced, rel.OID)
 	schema, table, err := h.roots.SourceOf(h.ctx, rel)
+	if errors.Is(err, roots.ErrUnplaced) {
+		if h.unplaced == nil {
+			h.unplaced = make(map[uint32]error)
+		}
+		h.unplaced[rel.OID] = err
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -68,6 +81,9 @@ func (h *handler) Insert(row *event.Row) error {
 	}
 	if !h.gate.Insert(row.Position.Index) {
 		return nil
+	}
+	if err := h.unplaced[row.Relation.OID]; err != nil {
+		return err
 	}
 	if h.gen.park.seen(row.Position) {
 		return h.settled()
@@ -169,6 +185,9 @@ func (h *handler) RowTooLarge(refusal *event.Refusal, rel *event.Relation) error
 	}
 	if !h.gate.Insert(refusal.Position.Index) {
 		return nil
+	}
+	if err := h.unplaced[rel.OID]; err != nil {
+		return err
 	}
 	if _, _, ok := h.roots.Source(rel); !ok {
 		h.gen.ledger.Pass()

@@ -23,6 +23,8 @@ type Relay struct {
 	// linked says that this run has held the slot; before, see Timers.Start.
 	linked bool
 	began  time.Time
+	// purges is when each source is to be purged next, over all links.
+	purges []time.Time
 	// dropped is what a generation that was thrown away left behind, until the next
 	// one has found its position.
 	dropped error
@@ -43,6 +45,9 @@ func New(cfg Config) (*Relay, error) {
 	if err := cfg.Kafka.Validate(); err != nil {
 		return nil, configError(err)
 	}
+	if n := len(cfg.Purge.Rules); n > 0 && n != len(cfg.Router.Sources) {
+		return nil, configError(errors.New("not every source has a rule for the purge"))
+	}
 	return &Relay{cfg: cfg, metrics: newMetrics(cfg.Registerer)}, nil
 }
 
@@ -56,6 +61,7 @@ func configError(err error) error {
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.state.set(phaseStopped)
 	r.began = time.Now()
+	r.purges = firstPurges(r.cfg.Purge.Rules)
 	if err := r.probeKafka(ctx); err != nil {
 		return err
 	}

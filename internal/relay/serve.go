@@ -28,6 +28,9 @@ func (l *link) serve(ctx context.Context) error {
 	for _, c := range l.copiers {
 		l.launch(c.run)
 	}
+	if p := newPurger(l); p != nil {
+		l.launch(p.run(ctx))
+	}
 	l.launch(l.watchShutdown)
 	l.launch(l.watchWire)
 	g.relay.state.streaming(l.stream.LastActivity)

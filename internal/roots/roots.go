@@ -68,12 +68,15 @@ func (f *Finder) Learn(ctx context.Context) error {
 	return nil
 }
 
+// ErrUnplaced says that nobody knows whose rows a relation's are.
+var ErrUnplaced = errors.New("it came on the stream, is no source, and the publication does not list it now: it may be a partition of an outbox that was detached or dropped before its rows were published")
+
 // SourceOf gives the name under which rel is to be bound: its own, or that of the
 // source that it is a leaf of, or that it is called now: rows from before a table was
 // renamed come under its old name. A table that was a leaf when its rows were written
 // and is none any more (detached or dropped since, while no relay ran) cannot be told
-// from somebody else's table; where that is possible it is an error, since passing it
-// over could lose events.
+// from somebody else's table; where that is possible it is ErrUnplaced, since passing
+// over its rows could lose events.
 func (f *Finder) SourceOf(ctx context.Context, rel *event.Relation) (schema, table string, err error) {
 	own := replication.Table{Schema: rel.Namespace, Name: rel.Name}
 	if f.sources[own] {
@@ -102,7 +105,7 @@ func (f *Finder) SourceOf(ctx context.Context, rel *event.Relation) (schema, tab
 	if !listed {
 		return "", "", &operr.Error{
 			Class: operr.Postgres, Op: "route rows of", Subject: "table " + rel.String(),
-			Err:  errors.New("it came on the stream, is no source, and the publication does not list it now: it may be a partition of an outbox that was detached or dropped before its rows were published"),
+			Err:  ErrUnplaced,
 			Hint: "if it held events, attach it again, or make a partition of that name again where it was dropped; and publish_via_partition_root = true for partitioned outboxes",
 		}
 	}

@@ -56,6 +56,20 @@ func (r Report) Wrong() []checkpoint.Check {
 	return wrong
 }
 
+// Proved says that a run would start: at once, or after a proof that the table check has
+// made already.
+func (r Report) Proved() bool {
+	if r.Standing.Refusal != nil || !r.Standing.Start.Doubtful {
+		return r.Standing.Refusal == nil
+	}
+	for _, c := range r.Checks {
+		if c.Name == tableCheck {
+			return c.Verdict == checkpoint.VerdictOK
+		}
+	}
+	return false
+}
+
 // Err is the error of class Findings where something is wrong; nil where nothing is.
 func (r Report) Err() error {
 	wrong := r.Wrong()
@@ -89,6 +103,15 @@ type Standing struct {
 	// Start is where a run would begin; Refusal the error with which it would end instead.
 	Start   checkpoint.Start
 	Refusal error
+}
+
+// Hint is what to do about rows that may be missing. Where a run would not refuse at once
+// it looks further than is looked here.
+func (s Standing) Hint() string {
+	if s.Refusal == nil && s.Start.Doubtful {
+		return "postrider run, which looks for these rows in their topics; where it refuses: " + checkpoint.HintGap
+	}
+	return checkpoint.HintGap
 }
 
 // Look reads it. repl is the relay's; a replication connection is made only after a
@@ -249,7 +272,7 @@ func (t *table) settle(ctx context.Context, suspects *tickoff.Suspects, stream *
 }
 
 func (t *table) wrong(detail string) checkpoint.Check {
-	return checkpoint.Check{Name: tableCheck, Verdict: checkpoint.VerdictWrong, Detail: detail, Fix: checkpoint.HintGap}
+	return checkpoint.Check{Name: tableCheck, Verdict: checkpoint.VerdictWrong, Detail: detail, Fix: t.report.Standing.Hint()}
 }
 
 // judge: what is left is a gap where the slot stands past what is stored, since then it
