@@ -574,3 +574,38 @@ func TestRecoverAsks(t *testing.T) {
 		})
 	}
 }
+
+// TestRecoverLeastRights: the rights that setup gives the running role are enough, in a
+// database where nobody else may do more.
+func TestRecoverLeastRights(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]string{
+		"new slot":  "SELECT pg_drop_replication_slot('%s')",
+		"kept slot": "SELECT pg_replication_slot_advance('%s', pg_current_wal_lsn())",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, testkit.Postgres(t), testkit.Kafka(t))
+			f.createTopic("order", 1, nil)
+			f.series("order", "k", 1, 3)
+			f.quietRelay()
+			f.db.Exec(t, "UPDATE postrider.checkpoint SET idle = false; REVOKE TEMPORARY ON DATABASE "+f.db.Name+" FROM PUBLIC")
+			f.series("order", "k", 4, 6)
+			f.db.Exec(t, fmt.Sprintf(spoil, f.db.Slot))
+			db := *f.db
+			db.DSN = f.db.As(f.role(""), "right")
+			least := *f
+			least.db = &db
+			if dry := least.recover(); dry.code != 0 || dry.Comparison == nil || dry.Comparison.ToPublish != 3 {
+				t.Fatalf("%d, %+v", dry.code, dry.Comparison)
+			}
+			if done := least.recover("--yes"); done.code != 0 || done.Published != 3 {
+				t.Fatalf("%d, %d published", done.code, done.Published)
+			}
+			least.ran()
+			if copies := f.requireSeries(f.topic("order"), 1, 6); copies != 0 {
+				t.Errorf("%d copies", copies)
+			}
+		})
+	}
+}

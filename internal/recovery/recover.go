@@ -107,6 +107,11 @@ func Open(ctx context.Context, cfg Config) (*Recovery, error) {
 	if r.conn, err = replication.ConnectSQL(ctx, cfg.Replication.ConnString, r.appName()); err != nil {
 		return nil, err
 	}
+	// A role's time-out is not meant for a list of many events.
+	if _, err := r.conn.Exec(ctx, `SELECT set_config('statement_timeout', '0', false)`); err != nil {
+		r.Close(ctx)
+		return nil, sqlError("prepare", "the session", err)
+	}
 	r.store = checkpoint.NewStore(r.conn, checkpoint.StoreConfig{Publisher: cfg.Publisher, Slot: cfg.Replication.Slot, Holder: cfg.Actor})
 	return r, nil
 }
@@ -204,7 +209,21 @@ func (r *Recovery) Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	if err := r.nobodyTook(ctx, t); err != nil {
+		return report, err
+	}
 	return r.work(ctx, report, t, &f, o)
+}
+
+// nobodyTook looks at the slot again: a relay that was starting looked for a task before
+// there was one, or finds it when the slot is its own. One of the two sees the other.
+func (r *Recovery) nobodyTook(ctx context.Context, t *task) error {
+	slot, err := replication.ReadSlot(ctx, r.conn, r.cfg.Replication.Slot)
+	if err != nil || !slot.Active {
+		return err
+	}
+	held := r.errHeld(ctx, slot)
+	return errors.Join(held, r.giveUp(ctx, t, held.Error()))
 }
 
 // Resume goes on with the open task. Decisions in o replace those of the task.
@@ -443,28 +462,34 @@ func (r *Recovery) compare(ctx context.Context, reader *outbox.Reader, report *R
 	})
 }
 
+// deletedAtOnce bounds a list of numbers in a statement.
+const deletedAtOnce = 50_000
+
 // keepMissing takes what is settled off the list.
 func (t *task) keepMissing(ctx context.Context, tx pgx.Tx, c *candidates) error {
-	for _, sql := range []string{`SET LOCAL statement_timeout = 0`, `CREATE TEMPORARY TABLE postrider_missing (n bigint NOT NULL) ON COMMIT DROP`} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
+	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
+		return err
+	}
+	wanted := map[int64]bool{} // of rows that share an id, one is enough
+	for i := range c.list {
+		if m := &c.list[i]; m.fate == missing {
+			wanted[m.n] = true
+		}
+	}
+	var settled []int64
+	for i := range c.list {
+		if m := &c.list[i]; m.fate != missing && !wanted[m.n] {
+			settled = append(settled, m.n)
+		}
+	}
+	for len(settled) > 0 {
+		chunk := settled[:min(len(settled), deletedAtOnce)]
+		settled = settled[len(chunk):]
+		if _, err := tx.Exec(ctx, `DELETE FROM postrider.task_item WHERE task = $1 AND n = ANY($2)`, t.ID, chunk); err != nil {
 			return err
 		}
 	}
-	i := 0
-	_, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "postrider_missing"}, []string{"n"}, pgx.CopyFromFunc(func() ([]any, error) {
-		for ; i < len(c.list); i++ {
-			if m := &c.list[i]; m.fate == missing {
-				i++
-				return []any{m.n}, nil
-			}
-		}
-		return nil, nil
-	}))
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `DELETE FROM postrider.task_item i WHERE task = $1 AND NOT EXISTS (SELECT FROM pg_temp.postrider_missing m WHERE m.n = i.n)`, t.ID)
-	return err
+	return nil
 }
 
 // renumber numbers the list from 1. Below zero first: the numbers are unique.

@@ -157,8 +157,11 @@ func (r *Recovery) Abandon(ctx context.Context, reason string) (int64, error) {
 	if len(open) == 0 {
 		return 0, &operr.Error{Class: operr.Config, Op: "abandon", Subject: "the recovery", Err: errors.New("none is open"), Hint: "postrider recover"}
 	}
-	t := open[0]
-	return t.ID, r.inTx(ctx, "abandon", func(tx pgx.Tx) error {
+	return open[0].ID, r.giveUp(ctx, &open[0], reason)
+}
+
+func (r *Recovery) giveUp(ctx context.Context, t *task, reason string) error {
+	return r.inTx(ctx, "abandon", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE postrider.task SET state = 'cancelled', finished_at = clock_timestamp() WHERE id = $1`, t.ID); err != nil {
 			return err
 		}
