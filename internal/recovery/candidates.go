@@ -128,9 +128,9 @@ func (c *candidates) withID(id []byte) iter.Seq[*candidate] {
 	}
 }
 
-// record takes a record of a topic and says whether it is a candidate's. A record that a
-// person repaired has another value by intention.
-func (c *candidates) record(topic uint32, id, key, value []byte, repaired bool) (known bool) {
+// record takes a record of a topic and says whether it has a candidate's id, and whether it
+// is another event under it. A record that a person repaired has another value by intention.
+func (c *candidates) record(topic uint32, id, key, value []byte, repaired bool) (known, other bool) {
 	digest, have := uint64(0), false
 	for m := range c.withID(id) {
 		if m.fate == gone {
@@ -148,10 +148,10 @@ func (c *candidates) record(topic uint32, id, key, value []byte, repaired bool) 
 		case repaired || m.digest == digest:
 			m.fate = inTopic
 		case m.fate == missing:
-			m.fate = conflict
+			m.fate, other = conflict, true
 		}
 	}
-	return known
+	return known, other
 }
 
 // late hands on the missing candidates behind which a later one of their key is in their

@@ -59,7 +59,7 @@ func TestRecordSettlesItsEvent(t *testing.T) {
 		{"5", "k", []byte("repaired"), true, true},
 		{"6", "k", []byte("six"), false, false},
 	} {
-		if known := c.record(topic, []byte(r.id), []byte(r.key), r.value, r.repaired); known != r.known {
+		if known, _ := c.record(topic, []byte(r.id), []byte(r.key), r.value, r.repaired); known != r.known {
 			t.Errorf("record %s: known %t", r.id, known)
 		}
 	}

@@ -40,8 +40,8 @@ type Comparison struct {
 	// Late of those come behind later events of LateKeys keys that their topic has already.
 	Late     int64 `json:"late"`
 	LateKeys int64 `json:"late_keys"`
-	// Examples are some ids of conflicts and of expired ones.
-	Examples []string `json:"examples,omitempty"`
+	// ConflictExamples are some ids of records with another key or value.
+	ConflictExamples []string `json:"conflict_examples,omitempty"`
 	// Topics says what was read.
 	Topics []TopicRead `json:"topics"`
 	// TopicOnly are records whose events the table does not have.
@@ -241,7 +241,8 @@ func (c *comparison) readBehind(ctx context.Context, ends map[string][]int64) er
 }
 
 // firstTime is the time of the youngest of the partitions' first records: what is older
-// may have been there and be gone.
+// may have been there and be gone. Of a partition that has lost all of its records nothing
+// is known but that retention took none that was younger than it allows.
 func (c *comparison) firstTime(ctx context.Context, reader *topic.Reader, name string, starts topic.Offsets) (int64, error) {
 	latest := int64(math.MinInt64)
 	for p, from := range starts {
@@ -258,8 +259,12 @@ func (c *comparison) firstTime(ctx context.Context, reader *topic.Reader, name s
 		case errors.Is(err, errFirst):
 		case err != nil:
 			return 0, err
-		case empty: // all of it is gone
-			latest = max(latest, time.Now().UnixMilli())
+		case empty:
+			keeps, _, err := reader.Retention(ctx, name) // 0 where it is not known
+			if err != nil {
+				return 0, err
+			}
+			latest = max(latest, time.Now().Add(-keeps).UnixMilli())
 		}
 	}
 	return latest, nil
@@ -294,7 +299,11 @@ func (c *comparison) record(number uint32, rec *topic.Record, read *TopicRead) e
 		return nil
 	}
 	_, repaired := rec.Header(parking.RepairedHeader)
-	if c.c.record(number, id, rec.Key, rec.Value, repaired) || c.present == nil {
+	known, other := c.c.record(number, id, rec.Key, rec.Value, repaired)
+	if other && len(c.result.ConflictExamples) < mostExamples {
+		c.result.ConflictExamples = append(c.result.ConflictExamples, string(id))
+	}
+	if known || c.present == nil {
 		return nil
 	}
 	if c.isPresent(c.c.topics.all[number], id) {

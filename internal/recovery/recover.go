@@ -108,6 +108,11 @@ func Open(ctx context.Context, cfg Config) (*Recovery, error) {
 	if r.conn, err = replication.ConnectSQL(ctx, cfg.Replication.ConnString, r.appName()); err != nil {
 		return nil, err
 	}
+	// A role's time-out is not meant for a list of many events.
+	if _, err := r.conn.Exec(ctx, `SELECT set_config('statement_timeout', '0', false)`); err != nil {
+		r.Close(ctx)
+		return nil, sqlError("prepare", "the session", err)
+	}
 	r.store = checkpoint.NewStore(r.conn, checkpoint.StoreConfig{Publisher: cfg.Publisher, Slot: cfg.Replication.Slot, Holder: cfg.Actor})
 	return r, nil
 }
