@@ -103,8 +103,17 @@ func TestRecoverAbandonedOnTheBinary(t *testing.T) {
 func TestRecoverUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--yes", "--resume"}, {"--resume", "--abandon"}, {"--resume", "--since", "1h"}, {"--resume", "--new-slot"}, {"--rate", "-1"},
-		{"--conflicts", "drop"}, {"--expired", "perhaps"}, {"--since", "yesterday"}, {"--scan-from", "x"}, {"--lock-timeout", "0s"}, {"now"},
+		{"--yes", "--resume"},
+		{"--resume", "--abandon"},
+		{"--resume", "--since", "1h"},
+		{"--resume", "--new-slot"},
+		{"--rate", "-1"},
+		{"--conflicts", "drop"},
+		{"--expired", "perhaps"},
+		{"--since", "yesterday"},
+		{"--scan-from", "x"},
+		{"--lock-timeout", "0s"},
+		{"now"},
 	} {
 		runBinary(t, nil, append([]string{"recover"}, args...)...).expect(t, operr.Config.ExitCode(), "Try: postrider recover --help")
 	}
