@@ -79,15 +79,11 @@ const closePatience = 2 * time.Second
 
 // lock keeps a second backfill or recover of the publisher out, for as long as the session lasts.
 func (b *Backfill) lock(ctx context.Context) error {
-	var mine bool
-	err := b.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtextextended('postrider ' || $1, 0))`, b.cfg.Publisher).Scan(&mine)
-	if err != nil {
-		return b.sqlError("take the lock of", err)
-	}
-	if !mine {
+	err := checkpoint.LockPublisher(ctx, b.conn, b.cfg.Publisher)
+	if operr.ClassOf(err) == operr.Slot {
 		return b.refuse(errors.New("another backfill or recover of this publisher is at work"), "wait for its end; `postrider backfill --cancel` stops a backfill within a second")
 	}
-	return nil
+	return err
 }
 
 // open makes the table's reader.
@@ -105,8 +101,4 @@ func (b *Backfill) subject() string { return fmt.Sprintf("publisher %q", b.cfg.P
 // reorder events.
 func (b *Backfill) refuse(why error, hint string) error {
 	return &operr.Error{Class: operr.Slot, Op: "backfill", Subject: b.subject(), Err: why, Hint: hint}
-}
-
-func (b *Backfill) sqlError(op string, err error) error {
-	return &operr.Error{Class: operr.Postgres, Op: op, Subject: b.subject(), Err: err, Hint: "postrider setup, where the schema postrider is older than this program"}
 }
