@@ -67,10 +67,9 @@ func TestPurgePartitions(t *testing.T) {
 	}
 }
 
-// What was written to a partition after it was detached is seen under the lock: it is
-// attached again, with its rows, and takes new ones.
-func TestPurgePartitionIsAttachedAgain(t *testing.T) {
-	t.Parallel()
+// detached is a purge that has detached the first of the partitions.
+func detached(t *testing.T) (*testkit.DB, *Purge, []*rule, []partition) {
+	t.Helper()
 	db := newDB(t, monthly)
 	tickNow(t, db)
 	p := openPurge(t, purgeOf(db, hour, timedSource()))
@@ -79,6 +78,14 @@ func TestPurgePartitionIsAttachedAgain(t *testing.T) {
 	list, err := p.partitions(t.Context(), rules[0])
 	must(t, err)
 	must(t, p.detach(t.Context(), rules[0].table, &list[0]))
+	return db, p, rules, list
+}
+
+// What was written to a partition after it was detached is seen under the lock: it is
+// attached again, with its rows, and takes new ones.
+func TestPurgePartitionIsAttachedAgain(t *testing.T) {
+	t.Parallel()
+	db, p, rules, list := detached(t)
 	db.Exec(t, `INSERT INTO "Jan" (id, at) VALUES ('late', '2024-01-07')`)
 	done, err := p.dropOrAttach(t.Context(), rules[0], &list[0], PurgedPartition{})
 	if err != nil || done.Dropped || done.Kept != "not_confirmed: 1" {
@@ -96,14 +103,7 @@ func TestPurgePartitionIsAttachedAgain(t *testing.T) {
 // Somebody who holds the detached table locked keeps it from being dropped: it is attached again.
 func TestPurgePartitionInUse(t *testing.T) {
 	t.Parallel()
-	db := newDB(t, monthly)
-	tickNow(t, db)
-	p := openPurge(t, purgeOf(db, hour, timedSource()))
-	rules, err := p.prepare(t.Context(), false)
-	must(t, err)
-	list, err := p.partitions(t.Context(), rules[0])
-	must(t, err)
-	must(t, p.detach(t.Context(), rules[0].table, &list[0]))
+	db, p, rules, list := detached(t)
 	holder := session(t, db)
 	holder(`BEGIN; LOCK TABLE "Jan" IN ROW SHARE MODE`)
 	var done PurgedPartition

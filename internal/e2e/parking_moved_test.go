@@ -22,10 +22,7 @@ func TestParkedEventsMoveWithTheDatabase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			old := testkit.PrivatePostgres(t, devstack.PostgresOptions{})
-			dump := filepath.Join(old.BinDir, "pg_dump")
-			if _, err := exec.LookPath(dump); err != nil {
-				t.Skipf("no pg_dump beside PostgreSQL %s", old.Version)
-			}
+			dump := pgDump(t, old)
 			f := newFixture(t, testkit.NewDB(t, old.DSN()), testkit.Kafka(t))
 			f.onRefusal(router.OnRefusalParkAggregate)
 			f.createTopic("order", 1, nil)

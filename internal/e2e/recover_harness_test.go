@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,16 @@ func backup(t *testing.T, server *devstack.Postgres, standby bool) (dir string) 
 	defer cancel()
 	must(t, server.BaseBackup(ctx, dir, standby))
 	return dir
+}
+
+// pgDump is the path of the server's own pg_dump.
+func pgDump(t *testing.T, server *devstack.Postgres) string {
+	t.Helper()
+	path := filepath.Join(server.BinDir, "pg_dump")
+	if _, err := exec.LookPath(path); err != nil {
+		t.Skipf("no pg_dump beside PostgreSQL %s", server.Version)
+	}
+	return path
 }
 
 // restored starts a server on a backup, and gives the fixture as it is there.

@@ -367,10 +367,7 @@ func TestRecoverLoadedElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			old := testkit.PrivatePostgres(t, devstack.PostgresOptions{})
-			dump := filepath.Join(old.BinDir, "pg_dump")
-			if _, err := exec.LookPath(dump); err != nil {
-				t.Skipf("no pg_dump beside PostgreSQL %s", old.Version)
-			}
+			dump := pgDump(t, old)
 			f := newFixture(t, testkit.NewDB(t, old.DSN()), testkit.Kafka(t))
 			f.createTopic("order", 1, nil)
 			f.series("order", "k", 1, 30)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postrider/postrider/checkpoint"
 	"github.com/postrider/postrider/internal/operr"
 	"github.com/postrider/postrider/replication"
 )
@@ -195,37 +196,16 @@ func (r *Recovery) dropMade(ctx context.Context, t *task) error {
 	return r.dropSlot(ctx, t, slot)
 }
 
-// lockSQL is the lock that backfill and recover of one publisher share.
+// lockSQL is the key of checkpoint.LockPublisher.
 const lockSQL = `hashtextextended('postrider ' || $1, 0)`
 
-// lockPatience is how long an ending session may keep the lock.
-const (
-	lockPatience = 2 * time.Second
-	lockPause    = 50 * time.Millisecond
-)
-
-// lock takes it for the session, or names who has it. The one before may just be ending.
+// lock takes it for the session, or names who has it.
 func (r *Recovery) lock(ctx context.Context) error {
-	patience := time.NewTimer(lockPatience)
-	defer patience.Stop()
-	again := time.NewTicker(lockPause)
-	defer again.Stop()
-	for {
-		var mine bool
-		if err := r.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(`+lockSQL+`)`, r.cfg.Publisher).Scan(&mine); err != nil {
-			return sqlError("lock", "the publisher", err)
-		}
-		if mine {
-			return nil
-		}
-		select {
-		case <-again.C:
-		case <-patience.C:
-			return r.errLocked(ctx)
-		case <-ctx.Done():
-			return sqlError("lock", "the publisher", context.Cause(ctx))
-		}
+	err := checkpoint.LockPublisher(ctx, r.conn, r.cfg.Publisher)
+	if operr.ClassOf(err) == operr.Slot {
+		return r.errLocked(ctx)
 	}
+	return err
 }
 
 func (r *Recovery) errLocked(ctx context.Context) error {
